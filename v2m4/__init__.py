@@ -1,0 +1,12 @@
+"""v2m4: from one video of a moving object to a game-ready animated mesh.
+
+Importing this package is cheap: torch is loaded only inside the functions that need it.
+"""
+
+import os
+
+# OpenMP's spin-waiting makes torch tens of times slower when another process shares the core.
+# It is read once, when torch is first imported, so it has to be set before anything imports torch.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
+__version__ = "0.1.0"

@@ -1,0 +1,104 @@
+"""Plug points. Whatever has these methods can be used; nothing registers itself.
+
+Arrays named ``Tensor`` are torch tensors; this file does not import torch, so that the vocabulary stays light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from v2m4.types import Mesh
+
+Tensor = Any  # torch.Tensor
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a generator made of one frame.
+
+    ``mesh`` is in world conventions (+Y up, front +Z), centred on its own box, largest extent about 1.
+    ``state`` holds the arrays a refiner needs to go on (may be empty).
+    """
+
+    mesh: Mesh
+    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+class Generator(Protocol):
+    """One picture in, one mesh out."""
+
+    name: str
+    licence: str
+    description: str
+
+    def generate(self, image: np.ndarray, index: int, seed: int) -> Generated:
+        """``image`` (H,W,4) uint8 straight alpha of frame ``index`` -> mesh. InputError if it cannot be done."""
+        ...
+
+
+class Matte(Protocol):
+    """Finds the object in a picture without alpha."""
+
+    name: str
+    licence: str
+
+    def alpha(self, image: np.ndarray) -> np.ndarray:
+        """``image`` (H,W,3) uint8 sRGB -> (H,W) uint8, 255 on the object."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """What a rasteriser found at each pixel centre of N pictures.
+
+    ``face`` (N,H,W) int32, -1 where nothing is hit; ``depth`` (N,H,W) float32, camera z, +inf where nothing is hit;
+    ``barycentric`` (N,H,W,3) float32, perspective-correct, 0 where nothing is hit. Numpy or torch, as the caller asked.
+    """
+
+    face: Any
+    depth: Any
+    barycentric: Any
+
+
+class Rasterizer(Protocol):
+    """Visibility: which triangle does each pixel centre see."""
+
+    name: str
+
+    def rasterize(
+        self, points: np.ndarray, faces: np.ndarray, K: np.ndarray, height: int, width: int, cull: bool = False
+    ) -> Fragments:
+        """``points`` (N,V,3) float32 in OpenCV camera coordinates, ``faces`` (F,3) int32, ``K`` (3,3) or (N,3,3) in
+        pixels -> numpy Fragments. ``cull`` drops triangles seen from behind. Triangles that cross the near plane are
+        clipped, not dropped."""
+        ...
+
+
+class Progress(Protocol):
+    """Where a stage says what it is doing."""
+
+    def info(self, text: str) -> None: ...
+    def warning(self, text: str) -> None: ...
+
+
+class StageContext(Protocol):
+    """What a stage gets besides its options and its input folders (made by the pipeline)."""
+
+    out: Path  #: the folder to write into; what an interrupted run of the same stage left is still there
+    seed: int
+    device: str  #: "cpu" or "cuda"
+    log: Progress
+
+    def seed_for(self, index: int) -> int:
+        """A seed for frame ``index`` that does not depend on the order of the work."""
+        ...
+
+    def track(self, items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
+        """Go through ``items`` with a progress bar; the item in work is named if the stage fails."""
+        ...
