@@ -1,0 +1,1 @@
+"""From an animated mesh and its texture to one checked glTF file and a report."""
