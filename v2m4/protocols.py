@@ -23,11 +23,13 @@ class Generated:
     """What a generator made of one frame.
 
     ``mesh`` is in world conventions (+Y up, front +Z), centred on its own box, largest extent about 1.
-    ``state`` holds the arrays a refiner needs to go on (may be empty).
+    ``state`` holds the arrays a refiner needs to go on (may be empty). ``notes`` tell the user what was guessed, left
+    out or changed, one sentence each.
     """
 
     mesh: Mesh
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Generator(Protocol):

@@ -1,0 +1,33 @@
+"""Outside models, one file each. The dicts say what a name stands for; nothing registers itself."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+from v2m4.errors import ConfigError
+
+GENERATORS = {
+    "inflate": "v2m4.models.inflate:Inflate",
+    "folder": "v2m4.models.folder:Folder",
+    "reference": "v2m4.models.reference:Reference",
+}
+MATTES = {"rembg": "v2m4.models.matte:Rembg"}
+
+
+def load(kind: dict[str, str], name: str) -> Any:
+    """The class behind a name of ``GENERATORS`` or ``MATTES``, or behind your own ``"module:Class"``.
+
+    ConfigError when there is no such name, module or class. What the class itself needs it imports when it is called.
+    """
+    module, colon, attribute = kind.get(name, name).partition(":")
+    if not colon:
+        close = difflib.get_close_matches(name, kind, 1)
+        raise ConfigError(f"there is no {name}", f"did you mean {close[0]}?" if close else f"known: {', '.join(kind)}")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"cannot load {name}: {error}", "write it as package.module:Class of an importable module"
+        ) from error
