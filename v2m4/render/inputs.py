@@ -1,0 +1,65 @@
+"""What every entry of the renderer checks before it hands memory to compiled code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from v2m4.errors import InputError
+
+
+def as_numpy(value: Any, dtype: type) -> np.ndarray:
+    """A numpy array or torch tensor -> contiguous numpy array of ``dtype`` (no copy where it fits already)."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    return np.ascontiguousarray(value, dtype=dtype)
+
+
+def check_points(points: Any) -> np.ndarray:
+    """(N,V,3) or (V,3) -> (N,V,3) float32."""
+    array = as_numpy(points, np.float32)
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3 or array.shape[-1] != 3:
+        raise InputError(f"points must have the shape (N,V,3), not {array.shape}")
+    return array
+
+
+def check_faces(faces: Any, vertices: int) -> np.ndarray:
+    """(F,3) int32 whose indices lie inside 0..vertices-1."""
+    array = as_numpy(faces, np.int32)
+    if array.ndim != 2 or array.shape[-1] != 3:
+        if array.size:
+            raise InputError(f"faces must have the shape (F,3), not {array.shape}")
+        array = array.reshape(0, 3)
+    if array.size and (array.min() < 0 or array.max() >= vertices):
+        raise InputError(f"a face names vertex {int(array.max())} of {vertices}", "indices run from 0 to V-1")
+    return array
+
+
+def check_intrinsics(K: Any, views: int) -> np.ndarray:
+    """(3,3) or (N,3,3) -> (N,3,3) float64 whose last row is (0,0,1)."""
+    array = as_numpy(K, np.float64)
+    if array.shape[-2:] != (3, 3) or array.ndim not in (2, 3):
+        raise InputError(f"K must have the shape (3,3) or (N,3,3), not {array.shape}")
+    if array.ndim == 3 and len(array) not in (1, views):
+        raise InputError(f"{len(array)} intrinsics for {views} views")
+    if not np.isfinite(array).all() or not np.array_equal(
+        array[..., 2, :], np.broadcast_to([0, 0, 1], array.shape[:-1])
+    ):
+        raise InputError("K must be finite and its last row (0, 0, 1)")
+    return np.ascontiguousarray(np.broadcast_to(array, (views, 3, 3)))
+
+
+def check_size(height: int, width: int) -> None:
+    """A picture has at least one pixel, and pixel numbers fit 31 bits."""
+    if height < 1 or width < 1 or height * width >= 2**31:
+        raise InputError(f"a picture of {width}x{height} cannot be rendered")
+
+
+def refuse_not_finite() -> None:
+    """Raise what every entry raises when a kernel met NaN or infinity."""
+    raise InputError(
+        "the mesh has vertices that are NaN or infinite", "look at what computed them; nothing was rendered"
+    )

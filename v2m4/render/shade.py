@@ -1,0 +1,108 @@
+"""Pictures for people: a mesh through a camera, forward only, supersampled."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from v2m4 import transforms
+from v2m4.errors import InputError
+from v2m4.render.zbuffer import ZBuffer
+from v2m4.types import Camera, Mesh, Texture
+
+Mode = Literal["color", "normals", "clay"]
+
+#: Clay and meshes without colours: a warm light grey, sRGB.
+CLAY = np.array([0.74, 0.71, 0.68])
+#: Light fixed to the camera (x right, y down, z forward), pointing from the surface: over the left shoulder.
+KEY_DIRECTION = np.array([-0.45, -0.65, -0.75])
+KEY, AMBIENT = 0.75, 0.30
+
+
+def render_mesh(
+    mesh: Mesh,
+    camera: Camera,
+    *,
+    texture: Texture | None = None,
+    mode: Mode = "color",
+    supersample: int = 2,
+) -> np.ndarray:
+    """(H,W,4) uint8 sRGB, straight alpha, transparent where the mesh is not.
+
+    ``color``: the texture, else vertex colours, unlit, as the video would show them; clay where there are neither.
+    ``normals``: camera-space normals, x right to red, y up to green, towards the viewer to blue. ``clay``: the shape
+    under a key light and ambient light that travel with the camera. Each pixel averages ``supersample``² samples.
+    InputError when the texture does not belong to the mesh.
+    """
+    if mode not in ("color", "normals", "clay"):
+        raise InputError(f"unknown shading {mode!r}", "known are color, normals and clay")
+    if texture is not None and len(texture.uv_faces) != len(mesh.faces):
+        raise InputError(f"the texture has {len(texture.uv_faces)} UV faces, the mesh {len(mesh.faces)} faces")
+    if supersample < 1:
+        raise InputError(f"supersample must be at least 1, not {supersample}")
+    height, width = camera.height * supersample, camera.width * supersample
+    points = transforms.apply(camera.world_to_camera, mesh.vertices.astype(np.float64))
+    K = transforms.scale_K(camera.K, supersample)
+    found = ZBuffer().rasterize(points.astype(np.float32)[None], mesh.faces, K, height, width)
+    seen = found.face[0] >= 0
+    face, weights = found.face[0][seen], found.barycentric[0][seen]
+    if mode == "color" and texture is not None:
+        linear = sample(texture, face, weights)
+    elif mode == "color" and mesh.colors is not None:
+        corners = transforms.srgb_to_linear(mesh.colors / 255)[mesh.faces[face]]
+        linear = np.einsum("pk,pkc->pc", weights, corners)
+    else:
+        normals = _normals(mesh, points, face, weights)
+        linear = _normal_colors(normals) if mode == "normals" else _lit(normals)
+    return _resolve(linear, seen, supersample)
+
+
+def sample(texture: Texture, face: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Bilinear texture lookup, linear light (P,3), at barycentric ``weights`` (P,3) of UV faces ``face`` (P,)."""
+    uv = np.einsum("pk,pkc->pc", weights, texture.uv[texture.uv_faces[face]])
+    height, width = texture.base_color.shape[:2]
+    x, y = uv[:, 0] * width - 0.5, uv[:, 1] * height - 0.5
+    left, top = np.floor(x).astype(int), np.floor(y).astype(int)
+    fx, fy = (x - left)[:, None], (y - top)[:, None]
+    table = transforms.srgb_to_linear(np.arange(256) / 255)
+
+    def texel(row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        return table[texture.base_color[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]]
+
+    upper = texel(top, left) * (1 - fx) + texel(top, left + 1) * fx
+    lower = texel(top + 1, left) * (1 - fx) + texel(top + 1, left + 1) * fx
+    return upper * (1 - fy) + lower * fy
+
+
+def _normals(mesh: Mesh, points: np.ndarray, face: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Smooth unit normals (P,3) in camera coordinates, turned towards the camera (inside walls are lit too)."""
+    corners = transforms.vertex_normals(points, mesh.faces)[mesh.faces[face]]
+    normals = np.einsum("pk,pkc->pc", weights, corners)
+    a, b, c = (points[mesh.faces[face, k]] for k in range(3))
+    flat = np.cross(b - a, c - a)
+    normals = np.where((flat * a).sum(-1, keepdims=True) > 0, -normals, normals)
+    return normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-12)
+
+
+def _normal_colors(normals: np.ndarray) -> np.ndarray:
+    return transforms.srgb_to_linear(np.clip(normals * [0.5, -0.5, -0.5] + 0.5, 0, 1))
+
+
+def _lit(normals: np.ndarray) -> np.ndarray:
+    direction = KEY_DIRECTION / np.linalg.norm(KEY_DIRECTION)
+    key = np.clip(normals @ direction, 0, 1)[:, None]
+    above = (0.7 - 0.3 * normals[:, 1])[:, None]  # a little more light from above than from below
+    return np.clip(transforms.srgb_to_linear(CLAY) * (AMBIENT * above + KEY * key), 0, 1)
+
+
+def _resolve(linear: np.ndarray, seen: np.ndarray, supersample: int) -> np.ndarray:
+    """Average samples: colour in linear light over the covered ones, alpha over all."""
+    height, width = seen.shape[0] // supersample, seen.shape[1] // supersample
+    image = np.zeros((*seen.shape, 4))
+    image[seen, :3] = linear
+    image[seen, 3] = 1
+    image = image.reshape(height, supersample, width, supersample, 4).mean((1, 3))
+    alpha = image[..., 3:]
+    color = transforms.linear_to_srgb(image[..., :3] / np.maximum(alpha, 1e-9))
+    return np.round(np.concatenate([np.where(alpha > 0, np.clip(color, 0, 1), 0), alpha], -1) * 255).astype(np.uint8)
