@@ -1,0 +1,100 @@
+"""How far away is the object, and how large is each mesh?
+
+One camera measures the ratio of the two only. Generators scale each mesh to its own box, so the scale of the meshes
+jumps from keyframe to keyframe, while the object keeps its size and moves smoothly: what is smooth in time is the
+distance, what remains is the scale of the mesh. The meshes say something themselves: an animal that stretches out
+keeps its volume. If correcting by volume or by surface makes the distances smoother, the correction is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from v2m4.types import Mesh
+
+#: A size measure must make the distances smoother by this factor before it is believed.
+MUST_GAIN = 0.9
+
+
+@dataclass(frozen=True)
+class Distances:
+    """``distance`` (K,) smooth in time and ``scale`` (K,) of each mesh, median 1; ``measure`` names what was used."""
+
+    distance: np.ndarray
+    scale: np.ndarray
+    measure: str
+
+
+def split(
+    apparent: np.ndarray, meshes: list[Mesh], times_s: np.ndarray, good: np.ndarray, smooth_s: float
+) -> Distances:
+    """Tell distances from scales.
+
+    ``apparent`` (K,) are the distances if every mesh had scale 1; ``good`` (K,) bool are believed; changes slower than
+    ``smooth_s`` seconds belong to the distance. ``distance / scale == apparent`` holds exactly for good keyframes.
+    """
+    if not good.any():
+        return Distances(apparent.copy(), np.ones(len(apparent)), "none")
+    best: tuple[float, str, np.ndarray] | None = None
+    for name, size in _sizes(meshes).items():
+        if not (np.isfinite(size[good]).all() and (size[good] > 0).all()):
+            continue
+        series = np.log(apparent) - np.where(good, np.log(np.where(good, size, 1.0)), 0.0)
+        curve = smooth(series, times_s, good.astype(float), smooth_s)
+        rough = _spread((series - curve)[good])
+        if best is None or rough < MUST_GAIN * best[0]:
+            best = (rough, name, curve)
+    assert best is not None  # "none" is always usable
+    distance = np.exp(best[2])
+    scale = distance / apparent
+    unit = float(np.median(scale[good]))
+    return Distances(distance / unit, scale / unit, best[1])
+
+
+def _sizes(meshes: list[Mesh]) -> dict[str, np.ndarray]:
+    """Size of each mesh by several measures: (K,)."""
+    volume, area = np.array([_volume_and_area(m) for m in meshes]).T
+    return {
+        "none": np.ones(len(meshes)),
+        "volume": np.cbrt(np.maximum(volume, 0)),
+        "area": np.sqrt(area),
+    }
+
+
+def _volume_and_area(mesh: Mesh) -> tuple[float, float]:
+    a, b, c = (mesh.vertices[mesh.faces[:, k]].astype(np.float64) for k in range(3))
+    normal = np.cross(b - a, c - a)
+    return float(np.einsum("fi,fi->", a, normal)) / 6, float(np.linalg.norm(normal, axis=1).sum()) / 2
+
+
+def _spread(residual: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.minimum(residual**2, (3 * np.median(np.abs(residual)) * 1.4826) ** 2))))
+
+
+def smooth(
+    values: np.ndarray, times_s: np.ndarray, weights: np.ndarray, period_s: float, rounds: int = 8
+) -> np.ndarray:
+    """A curve (K,) through ``values`` (K,) that halves waves of ``period_s`` seconds and follows slower ones; outliers
+    count less, and ``weights`` (K,) 0 are bridged. Straight lines pass unchanged."""
+    count = len(values)
+    if count < 3 or (weights > 0).sum() < 3:
+        middle = float(np.median(values[weights > 0])) if (weights > 0).any() else 0.0
+        return values.copy() if (weights > 0).all() else np.where(weights > 0, values, middle)
+    gaps = np.diff(times_s)
+    bend = np.zeros((count - 2, count))
+    for k in range(count - 2):
+        h0, h1 = gaps[k], gaps[k + 1]
+        mean = (h0 + h1) / 2
+        bend[k, k : k + 3] = np.array([1 / h0, -1 / h0 - 1 / h1, 1 / h1]) / mean * np.sqrt(mean)
+    stiff = (period_s / (2 * np.pi)) ** 4 / float(np.mean(gaps))
+    penalty = stiff * bend.T @ bend
+    robust = weights.astype(float)
+    curve = values
+    for _ in range(rounds):
+        curve = np.linalg.solve(np.diag(robust) + penalty + 1e-12 * np.eye(count), robust * values)
+        residual = values - curve
+        scale = max(1.4826 * float(np.median(np.abs(residual[weights > 0]))), 1e-4)
+        robust = weights / (1 + (residual / (2 * scale)) ** 2)
+    return curve

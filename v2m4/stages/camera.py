@@ -1,0 +1,161 @@
+"""Where was the camera for every keyframe?
+
+Each keyframe's mesh is drawn from a few hundred directions and every roll; the best poses, kept apart in angle, are
+refined by Gauss-Newton steps on silhouette and colour. Then all keyframes are looked at together: the shortest path
+through their hypotheses forbids flips, neighbours give further starts, poses that fit much worse than the rest of the
+clip are marked and bridged, and the object's distance, smooth in time, is told from the scale of each mesh.
+
+Writes ``cameras.json`` (per keyframe: a rigid matrix, the mesh's scale, silhouette IoU, score, confidence, trusted),
+``poses.json`` (per frame of the clip: mesh to camera, or null), ``overlays/`` (frame, drawing, difference for each
+keyframe) and ``search/`` (all hypotheses; an interrupted run goes on from there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from v2m4 import formats
+from v2m4.config import opt
+from v2m4.errors import InputError
+from v2m4.protocols import StageContext
+from v2m4.transforms import apply, fov_to_K
+from v2m4.types import Camera, Clip, Mesh
+
+if TYPE_CHECKING:
+    from v2m4.camera.clip import KeyframePose
+    from v2m4.camera.keyframe import Hypothesis, KeyframeOptions
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class CameraOptions:
+    """How the camera is searched for."""
+
+    fov_deg: float = opt(40.0, "vertical field of view of the lens in degrees", minimum=1.0, maximum=160.0)
+    directions: int = opt(300, "directions on the sphere from which each mesh is tried", minimum=20, maximum=20000)
+    rolls: int = opt(36, "rolls of the camera tried for each direction", minimum=1, maximum=360)
+    search_size: int = opt(64, "side of the pictures compared in the search, in pixels", minimum=24, maximum=256)
+    refine_size: int = opt(256, "side of the pictures of the last refinement, in pixels", minimum=64, maximum=1024)
+    hypotheses: int = opt(6, "poses of each keyframe that are refined", minimum=1, maximum=64)
+    iterations: int = opt(8, "Gauss-Newton steps in each of the three rounds of refinement; 0 leaves it out", minimum=0)
+    neighbour_rounds: int = opt(2, "how often neighbouring keyframes give each other starts", minimum=0, maximum=10)
+    smooth_s: float = opt(
+        2.5, "changes of distance faster than this many seconds belong to the meshes' scale", minimum=0.0
+    )
+
+
+def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path) -> None:
+    """Fill ``ctx.out`` from the folders of the stages ingest and generate."""
+    from v2m4.camera.clip import assemble
+
+    meshes = formats.read_keyframe_meshes(generate)
+    if not meshes:
+        raise InputError(f"{generate}: no meshes to find the camera for", "run the stage generate first")
+    clip = formats.read_clip(ingest, only=meshes)
+    K = fov_to_K(options.fov_deg, clip.width, clip.height)
+    known = _hypotheses(ctx, options, clip, meshes, K)
+    keyframes = list(meshes)
+    poses, measure = assemble(known, list(meshes.values()), clip.times_s[keyframes], options.smooth_s)
+    _report(ctx, keyframes, poses, measure)
+    for k, pose in ctx.track(list(zip(keyframes, poses, strict=True)), "overlays"):
+        _write_overlay(ctx.out / "overlays" / f"{formats.frame_name(k)}.png", clip, k, meshes[k], K, pose)
+    _write(ctx.out, options, clip, keyframes, K, poses)
+
+
+def _hypotheses(
+    ctx: StageContext, options: CameraOptions, clip: Clip, meshes: dict[int, Mesh], K: np.ndarray
+) -> list[list[Hypothesis]]:
+    """Every keyframe on its own, then with its neighbours' poses as further starts."""
+    from v2m4.camera import keyframe, track
+
+    how = _settings(options)
+    known = []
+    for k in ctx.track(meshes, "camera search"):
+        image, mesh = clip.frame(k).image, meshes[k]
+        path = _saved_path(ctx, k, 0)
+        known.append(_kept(path, lambda image=image, mesh=mesh: keyframe.solve(image, mesh, K, how)))
+    for number in range(1, options.neighbour_rounds + 1):
+        chosen = [h[c] for h, c in zip(known, track.choose(known), strict=True)]
+        starts = track.warm_starts(chosen, known)
+        busy = [item for item in zip(meshes, range(len(known)), starts, strict=True) if len(item[2])]
+        for k, n, rotations in ctx.track(busy, f"neighbours, round {number}"):
+            image, mesh = clip.frame(k).image, meshes[k]
+            more = _kept(
+                _saved_path(ctx, k, number),
+                lambda image=image, mesh=mesh, r=rotations: keyframe.solve_from(image, mesh, K, r, how),
+            )
+            known[n] = track.merged(known[n], more, how.merge_deg)
+    return known
+
+
+def _settings(options: CameraOptions) -> KeyframeOptions:
+    from v2m4.camera.keyframe import KeyframeOptions
+    from v2m4.camera.refine import Level
+    from v2m4.camera.search import SearchOptions
+
+    search = SearchOptions(options.directions, options.rolls, options.search_size, options.hypotheses)
+    size, steps = options.refine_size, options.iterations
+    levels = (Level(max(size // 4, 48), 2.5, steps), Level(max(size // 2, 64), 2.0, steps), Level(size, 2.0, steps))
+    return KeyframeOptions(search, levels)
+
+
+def _saved_path(ctx: StageContext, keyframe: int, number: int) -> Path:
+    return ctx.out / "search" / f"{formats.frame_name(keyframe)}.{number}.json"
+
+
+def _kept(path: Path, solve: Callable[[], list[Hypothesis]]) -> list[Hypothesis]:
+    """What an interrupted run left, or the answer of ``solve``, written down. JSON keeps every bit of a number."""
+    from v2m4.camera.keyframe import Hypothesis
+
+    if not path.exists():
+        formats.write_json(path, [h.to_json() for h in solve()])
+    return [Hypothesis.from_json(value) for value in formats.read_json(path)]
+
+
+def _report(ctx: StageContext, keyframes: list[int], poses: list[KeyframePose], measure: str) -> None:
+    good = [p for p in poses if p.trusted]
+    iou = float(np.median([p.iou for p in poses]))
+    ctx.log.info(f"camera: silhouettes agree to {iou:.2f} (median IoU), {len(good)} of {len(poses)} poses trusted")
+    if measure != "none":
+        ctx.log.info(f"camera: the meshes' {measure} tells their scale from the distance")
+    for k, pose in zip(keyframes, poses, strict=True):
+        if not pose.trusted:
+            ctx.log.warning(f"frame {k}: the pose does not fit (IoU {pose.iou:.2f}) and is taken from its neighbours")
+
+
+def _write_overlay(path: Path, clip: Clip, k: int, mesh: Mesh, K: np.ndarray, pose: KeyframePose) -> None:
+    from v2m4.render.preview import overlay
+    from v2m4.render.shade import render_mesh
+
+    if path.exists():
+        return
+    placed = mesh.moved(apply(pose.matrix, mesh.vertices.astype(np.float64)))
+    drawing = render_mesh(placed, Camera(K, np.eye(4), clip.width, clip.height))
+    formats.write_image(path, overlay(clip.frame(k).image, drawing))
+
+
+def _write(
+    out: Path, options: CameraOptions, clip: Clip, keyframes: list[int], K: np.ndarray, poses: list[KeyframePose]
+) -> None:
+    entries = [
+        {
+            "index": k,
+            "world_to_camera": p.world_to_camera.tolist(),
+            "scale": p.scale,
+            "iou": round(p.iou, 6),
+            "score": round(p.score, 6),
+            "confidence": round(p.confidence, 6),
+            "trusted": p.trusted,
+        }
+        for k, p in zip(keyframes, poses, strict=True)
+    ]
+    matrices = {k: p.matrix.tolist() for k, p in zip(keyframes, poses, strict=True) if p.trusted}
+    formats.write_json(out / "poses.json", [matrices.get(k) for k in range(len(clip.times_s))])
+    head = {"width": clip.width, "height": clip.height, "fov_y_deg": options.fov_deg, "K": K.tolist()}
+    formats.write_json(out / "cameras.json", {**head, "keyframes": entries})
