@@ -27,7 +27,7 @@ const poses = times.map((time) => {
   const box = new Box3();
   const point = new Vector3();
   for (let i = 0; i < mesh.geometry.attributes.position.count; i++) box.expandByPoint(mesh.getVertexPosition(i, point));
-  return { weights: mesh.morphTargetInfluences ?? [], min: box.min.toArray(), max: box.max.toArray() };
+  return { weights: [...(mesh.morphTargetInfluences ?? [])], min: box.min.toArray(), max: box.max.toArray() };
 });
 console.log(
   JSON.stringify({
