@@ -65,7 +65,7 @@ def capsule_distance(points: np.ndarray, bone: Bone) -> np.ndarray:
     return np.linalg.norm(points - head - t[:, None] * axis, axis=1) - radius
 
 
-def rest_mesh(bones: list[Bone], cells: int = 110) -> Mesh:
+def rest_mesh(bones: list[Bone], cells: int = 130) -> Mesh:
     """Marching cubes of the smooth union, coloured."""
     from skimage.measure import marching_cubes
 
@@ -160,12 +160,19 @@ def pose(rest: Mesh, bones: list[Bone], weights: np.ndarray, phase: float) -> Me
     return rest.moved(moved)
 
 
-def camera(azimuth_deg: float = 62, elevation_deg: float = 9, distance: float = 2.05) -> Camera:
+def camera(azimuth_deg: float = 62, elevation_deg: float = 9, distance: float = 2.15) -> Camera:
     """The fixed camera of the clip: 40 degrees high, a little above the creature."""
     azimuth, elevation = np.radians([azimuth_deg, elevation_deg])
-    target = np.array([0, 0.44, -0.03])
+    target = np.array([0, 0.46, 0.03])
     direction = [np.sin(azimuth) * np.cos(elevation), np.sin(elevation), np.cos(azimuth) * np.cos(elevation)]
     return Camera(fov_to_K(40, SIZE, SIZE), look_at(target + distance * np.array(direction), target), SIZE, SIZE)
+
+
+def lit(mesh: Mesh) -> Mesh:
+    """The mesh with soft light from above and the front painted into its colours."""
+    light = np.array([0.45, 0.80, 0.40]) / np.linalg.norm([0.45, 0.80, 0.40])
+    shade = 0.68 + 0.34 * np.clip(0.35 + 0.65 * vertex_normals(mesh.vertices, mesh.faces) @ light, 0, 1)
+    return Mesh(mesh.vertices, mesh.faces, np.clip(mesh.colors * shade[:, None], 0, 255).astype(np.uint8))
 
 
 def walk() -> list[Mesh]:
@@ -188,7 +195,7 @@ def main() -> None:
     meshes = walk()
     pictures = []
     for mesh in meshes:
-        picture = render_mesh(mesh, camera(), supersample=3).astype(float)
+        picture = render_mesh(lit(mesh), camera(), supersample=3).astype(float)
         alpha = picture[..., 3:] / 255
         pictures.append(np.round(picture[..., :3] * alpha + BACKGROUND * (1 - alpha)).astype(np.uint8))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
