@@ -67,7 +67,9 @@ def _weld(mesh: Mesh, notes: list[str]) -> Mesh:
 
 
 def _drop_faces(mesh: Mesh, notes: list[str]) -> Mesh:
-    faces = mesh.faces
+    faces, flips = _flip_flat(mesh.vertices, mesh.faces)
+    if flips:
+        notes.append(f"turned the long edge of {flips} faces without area")
     bad = _flat(mesh.vertices, faces)
     if bad.any():
         notes.append(f"dropped {int(bad.sum())} faces without area")
@@ -76,7 +78,39 @@ def _drop_faces(mesh: Mesh, notes: list[str]) -> Mesh:
     if len(first) < len(faces):
         notes.append(f"dropped {len(faces) - len(first)} duplicate faces")
         faces = faces[np.sort(first)]
-    return mesh if len(faces) == len(mesh.faces) else Mesh(mesh.vertices, faces, mesh.colors)
+    return Mesh(mesh.vertices, faces, mesh.colors) if flips or len(faces) < len(mesh.faces) else mesh
+
+
+def _flip_flat(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, int]:
+    """(faces, number of flips): where three different vertices lie on a line, the longest edge is turned.
+
+    Dropping such a face would open a crack along it; with the edge turned, both triangles beside it have an area.
+    """
+    flat = np.flatnonzero(_flat(vertices, faces))
+    faces, flips = faces.copy(), 0
+    if not len(flat):
+        return faces, flips
+    # Only edges of faces that touch a flat one are needed: a mesh has few of them.
+    near = np.flatnonzero(np.isin(faces, faces[flat]).any(1))
+    edges = {(int(faces[f, k]), int(faces[f, (k + 1) % 3])): (int(f), k) for f in near for k in range(3)}
+    for f in flat:
+        corners = [int(i) for i in faces[f]]
+        lengths = [float(np.linalg.norm(vertices[corners[k]] - vertices[corners[(k + 1) % 3]])) for k in range(3)]
+        k = int(np.argmax(lengths))
+        b, a, m = corners[k], corners[(k + 1) % 3], corners[(k + 2) % 3]
+        g, j = edges.get((a, b), (-1, 0))
+        if g < 0 or len({a, b, m}) < 3:
+            continue
+        d = int(faces[g, (j + 2) % 3])
+        new = np.array([(m, b, d), (m, d, a)])
+        if (m, d) in edges or (d, m) in edges or _flat(vertices, new).any():
+            continue
+        faces[f], faces[g] = new
+        flips += 1
+        for name, face in ((f, new[0]), (g, new[1])):
+            edges.update({(int(face[i]), int(face[(i + 1) % 3])): (int(name), i) for i in range(3)})
+        del edges[(a, b)], edges[(b, a)]
+    return faces, flips
 
 
 def _flat(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from v2m4.models.clean import decimate, is_closed
 from v2m4.protocols import Generated
 from v2m4.types import Mesh
 
-CELLS = 224  #: grid cells along the longer side of the silhouette
+CELLS = 192  #: grid cells along the longer side of the silhouette
 MIN_PART = 0.01  #: parts of the silhouette below this share of its area are dropped
 MAX_HALF_DEPTH = 0.3  #: of the longer side; smooth limit, so that a big blob does not become a balloon
 RIDGE = 0.75  #: coverage given to the middle line of parts thinner than a cell
@@ -55,12 +55,15 @@ class Inflate:
         return Generated(mesh, notes=tuple(notes))
 
 
-def inflate(image: np.ndarray, depth: float = 1.0, faces: int = 5000) -> tuple[Mesh, list[str]]:
-    """(H,W,4) uint8 straight alpha -> (closed mesh centred on its box with longest side 1, notes)."""
+def inflate(image: np.ndarray, depth: float = 1.0, faces: int = 5000, cells: int = CELLS) -> tuple[Mesh, list[str]]:
+    """(H,W,4) uint8 straight alpha -> (closed mesh centred on its box with longest side 1, notes).
+
+    ``cells``: grid cells along the longer side of the silhouette.
+    """
     alpha, notes = _body(image[..., 3])
-    grid = _sample(alpha)
+    grid = _sample(alpha, cells)
     # sqrt(u) of a long strip is sqrt(2) times its half width: divided out, so that limbs are round.
-    height = _limit(depth / np.sqrt(2) * np.sqrt(_poisson(grid.field)), MAX_HALF_DEPTH * CELLS)
+    height = _limit(depth / np.sqrt(2) * np.sqrt(_poisson(grid.field)), MAX_HALF_DEPTH * cells)
     vertices, triangles = _sheets(grid.field, height)
     vertices, triangles = _reduce(vertices, triangles, faces)
     pixels = grid.origin + vertices[:, :2] * grid.step
@@ -98,7 +101,7 @@ def _body(alpha: np.ndarray) -> tuple[np.ndarray, list[str]]:
     notes = []
     labels, count = ndimage.label(mask, np.ones((3, 3)))
     sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
-    small = np.flatnonzero(sizes < MIN_PART * area)
+    small = np.flatnonzero(sizes < min(MIN_PART * area, sizes.max()))  # the largest always stays
     if len(small):
         notes.append(
             f"left out {len(small)} parts of the silhouette below {MIN_PART:.0%} of its area "
@@ -118,13 +121,13 @@ def _body(alpha: np.ndarray) -> tuple[np.ndarray, list[str]]:
     return alpha / 255.0, notes
 
 
-def _sample(coverage: np.ndarray) -> _Grid:
-    """Sample the coverage on a grid with CELLS cells along the longer side of the object."""
+def _sample(coverage: np.ndarray, cells: int) -> _Grid:
+    """Sample the coverage on a grid with ``cells`` cells along the longer side of the object."""
     mask = np.pad(coverage >= 0.5, 1)
     rows, columns = np.flatnonzero(mask.any(1)) - 1, np.flatnonzero(mask.any(0)) - 1
     low = np.array([columns[0], rows[0]], float)
     size = np.array([columns[-1] + 1, rows[-1] + 1]) - low
-    step = float(size.max()) / CELLS
+    step = float(size.max()) / cells
     # A blur of half a cell is the anti-aliasing filter; 0.6 px also rounds the steps of masks without soft edges.
     sigma = max(0.5 * step, 0.6)
     margin = int(np.ceil(4 * sigma + 2 * step))
