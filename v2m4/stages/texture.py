@@ -1,0 +1,161 @@
+"""Paint one texture for the whole clip from the video's own pixels.
+
+The mesh is unwrapped once, at the anchor keyframe's pose. Every texel then looks at each keyframe's picture through the
+clip's camera: hidden, too flat or too close to an edge counts nothing; the best views count most; exposure
+differences between frames are taken out. What the video never shows gets the generated mesh's own colours, matched in
+tone, or else what lies around it. The texture is a base colour: the light of the clip stays in it.
+
+Writes ``base_color.png``, ``uv.npz``, ``texture.json`` (facts), ``coverage.png`` (green: from the video, grey: filled
+in) and ``preview.png`` (frame, textured mesh from the clip's camera, from its right, from behind).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from v2m4 import formats, transforms
+from v2m4.config import opt
+from v2m4.errors import InputError
+from v2m4.protocols import StageContext
+from v2m4.types import AnimatedMesh, Camera, Texture
+
+if TYPE_CHECKING:
+    from v2m4.texture.paint import Painting
+    from v2m4.texture.unwrap import Unwrap
+    from v2m4.texture.visibility import View
+
+#: How much a keyframe counts whose mesh was bridged (not registered to its picture) in the topology stage.
+BRIDGED_TRUST = 0.2
+
+
+@dataclass(frozen=True)
+class TextureOptions:
+    """The one texture of the asset."""
+
+    size: int = opt(1024, "width and height of the texture in texels", minimum=256, maximum=4096)
+    mesh_colors: bool = opt(True, "fill what the video never shows with the generated mesh's own colours")
+    unwrap_limit_s: float = opt(600.0, "give up unwrapping after this many seconds", minimum=1.0)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """``pose`` is the anchor's number among the poses; ``keyframes`` the frame index of each pose."""
+
+    animation: AnimatedMesh
+    keyframes: list[int]
+    pose: int
+    colors: np.ndarray | None
+    camera: Camera
+    trust: dict[int, float]
+
+
+def run(ctx: StageContext, options: TextureOptions, ingest: Path, repose: Path, topology: Path) -> None:
+    """Unwrap, bake, fill, write. InputError when the mesh cannot be unwrapped or no keyframe sees it."""
+    from v2m4.render import ZBuffer
+    from v2m4.texture.paint import paint
+
+    given = _inputs(repose, topology)
+    vertices = given.animation.positions[given.pose]
+    unwrapped = _unwrap(ctx, options, vertices, given.animation.faces)
+    ctx.log.info(f"unwrapped into {unwrapped.charts} charts, {unwrapped.utilisation:.0%} of the picture used")
+    colors = given.colors if options.mesh_colors else None
+    views = _views(ctx, given, ingest)
+    painting = paint(views, unwrapped, given.animation.faces, vertices, colors, options.size, ZBuffer())
+    if painting.seen_share == 0:
+        raise InputError(
+            "no keyframe shows any of the mesh: its cameras do not look at it",
+            "look at the overlays of the camera stage, and at overlaid.png of repose",
+        )
+    ctx.log.info(f"{painting.seen_share:.0%} of the surface is painted by the video, the rest is filled in")
+    texture = Texture(unwrapped.uv, unwrapped.uv_faces, painting.base_color)
+    formats.write_image(ctx.out / "base_color.png", painting.base_color)
+    formats.write_image(ctx.out / "coverage.png", painting.coverage)
+    formats.write_image(ctx.out / "preview.png", _preview(given, texture, ingest))
+    formats.write_json(ctx.out / "texture.json", _facts(options, unwrapped, painting, colors is not None))
+
+
+def _inputs(repose: Path, topology: Path) -> _Inputs:
+    path = topology / "animation.npz"
+    animation, extra = formats.read_animation(path), formats.read_npz(path)
+    world = formats.read_json(repose / "world.json")
+    camera = Camera(np.array(world["K"]), np.array(world["world_to_camera"]), world["width"], world["height"])
+    keyframes = [int(k) for k in extra["keyframes"]]
+    if len(keyframes) != len(animation.times_s):
+        raise InputError(f"{path}: {len(keyframes)} keyframes for {len(animation.times_s)} poses", "run topology again")
+    pose = keyframes.index(int(extra["anchor"])) if int(extra["anchor"]) in keyframes else 0
+    trust: dict[int, float] = {}
+    if (topology / "quality.json").is_file():
+        rows = formats.read_json(topology / "quality.json").get("keyframes", [])
+        trust = {int(row["index"]): 1.0 if row.get("trusted", True) else BRIDGED_TRUST for row in rows}
+    return _Inputs(animation, keyframes, pose, extra.get("colors"), camera, trust)
+
+
+def _unwrap(ctx: StageContext, options: TextureOptions, vertices: np.ndarray, faces: np.ndarray) -> Unwrap:
+    """The UV map an interrupted run left, or a new one."""
+    from v2m4.texture.unwrap import Unwrap, unwrap, uv_quality
+
+    path = ctx.out / "uv.npz"
+    if path.exists():
+        data = formats.read_npz(path)
+        if data["uv_faces"].shape == faces.shape:
+            used, stretch = uv_quality(vertices, faces, data["uv"], data["uv_faces"])
+            return Unwrap(data["uv"], data["uv_faces"], int(data["charts"]), float(data["gutter_px"]), used, stretch)
+    made = unwrap(vertices, faces, options.size, options.unwrap_limit_s)
+    arrays: dict[str, np.ndarray] = {"uv": made.uv, "uv_faces": made.uv_faces}
+    arrays["charts"], arrays["gutter_px"] = np.array(made.charts, np.int32), np.array(made.gutter_px)
+    formats.write_npz(path, arrays)
+    return made
+
+
+def _views(ctx: StageContext, given: _Inputs, ingest: Path) -> Iterator[View]:
+    """One keyframe at a time, so that memory does not grow with the clip."""
+    from v2m4.texture.visibility import View
+
+    for pose, index in ctx.track(list(enumerate(given.keyframes)), "paint keyframes"):
+        image = formats.read_clip(ingest, only=[index]).frames[0].image
+        yield View(index, image, given.animation.positions[pose], given.camera, given.trust.get(index, 1.0))
+
+
+def _facts(options: TextureOptions, unwrapped: Unwrap, painting: Painting, mesh_colors: bool) -> dict[str, Any]:
+    baked = painting.baked
+    return {
+        "size": options.size,
+        "charts": unwrapped.charts,
+        "gutter_px": round(unwrapped.gutter_px, 3),
+        "utilisation": round(unwrapped.utilisation, 5),
+        "stretch": round(unwrapped.stretch, 5),
+        "seen_share": round(painting.seen_share, 5),
+        "unseen_share": round(1 - painting.seen_share, 5),
+        "unseen_filled_from": "the generated mesh's colours" if mesh_colors else "the surface around it",
+        "lighting": "baked: the base colour is what the camera saw",
+        "keyframes": [
+            {"index": index, "iou": round(float(iou), 5), "gain": [round(float(g), 5) for g in gain]}
+            for index, iou, gain in zip(baked.indices, baked.ious, baked.gains, strict=True)
+        ],
+    }
+
+
+def _preview(given: _Inputs, texture: Texture, ingest: Path, height: int = 384) -> np.ndarray:
+    """The anchor's frame, then the textured mesh from the clip's camera, from its right and from behind: (H,W,3)."""
+    from v2m4.render.preview import contact_sheet, on_white
+    from v2m4.render.shade import render_mesh
+
+    frame = formats.read_clip(ingest, only=[given.keyframes[given.pose]]).frames[0].image
+    mesh = given.animation.mesh(given.pose)
+    scale = height / given.camera.height
+    width = max(1, round(given.camera.width * scale))
+    K = transforms.scale_K(given.camera.K, width / given.camera.width, scale)
+    centre = (mesh.vertices.min(0) + mesh.vertices.max(0)) / 2
+    pictures, labels = [on_white(frame)], ["frame"]
+    for degrees, label in ((0, "clip's camera"), (90, "90 degrees round"), (180, "behind")):
+        turn = transforms.rotation_from_vector(np.array([0, np.radians(degrees), 0]))
+        around = transforms.rigid(turn, centre - turn @ centre)
+        camera = Camera(K, given.camera.world_to_camera @ around, width, height)
+        pictures.append(on_white(render_mesh(mesh, camera, texture=texture)))
+        labels.append(label)
+    return contact_sheet(pictures, 4, labels)
