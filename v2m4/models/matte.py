@@ -1,0 +1,382 @@
+"""Which pixels are the object, where the picture does not say: a plain background keyed out, or ``rembg``.
+
+Keying is by connection, not by colour alone: background is what hangs together with the picture's border and has its
+colour. A white eye on white or a black boot on black stays whole, because nothing connects it to the outside; a gap
+between an arm and the body goes, because it is as flat as the background itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from v2m4.errors import InputError, MissingBackend
+
+#: Share of the border that must have one colour before a background counts as plain.
+PLAIN_SHARE = 0.6
+_NEAR = 24  # largest channel difference of pixels that can belong to one plain colour
+_SAMPLES_PER_FRAME = 256
+_FIRST_PX, _SECOND_PX = 1.2, 2.1  # depth of the outermost pixels of an object, and of those behind them
+_CORE_PX = 2.1  # from this depth on a pixel shows the object alone (chroma at half size reaches a little further)
+_FILL_PX = 32
+_SAME = 4  # channel difference that cannot be told from the background
+_CLIPPED = 6  # a background this near to 0 or 255 in every channel looks exactly like a highlight or a black cloth
+
+
+@dataclass(frozen=True)
+class Background:
+    """One plain colour. ``colour`` (3,) sRGB in 0..255; ``noise``: how far, by channel, its pixels ordinarily stray."""
+
+    colour: tuple[float, float, float]
+    noise: float
+
+    @property
+    def threshold(self) -> float:
+        """Pixels that differ by more are not background (compression rings around the object stay below)."""
+        return 10.0 + 2.0 * self.noise
+
+    @property
+    def clipped(self) -> bool:
+        """Black or white."""
+        return max(self.colour) <= _CLIPPED or min(self.colour) >= 255 - _CLIPPED
+
+
+class BorderSurvey:
+    """Collects border pixels over the clip; memory is a few hundred bytes a frame."""
+
+    def __init__(self) -> None:
+        self._samples: list[np.ndarray] = []
+
+    def add(self, image: np.ndarray) -> None:
+        """``image`` (H,W,3) uint8."""
+        edge = np.concatenate([image[0], image[-1], image[1:-1, 0], image[1:-1, -1]])
+        self._samples.append(edge[:: max(1, len(edge) // _SAMPLES_PER_FRAME)].copy())
+
+    def background(self) -> Background | None:
+        """The plain colour most of the border has; None where there is none."""
+        if not self._samples:
+            return None
+        pixels = np.concatenate(self._samples).astype(np.int16)
+        centre = max(_candidates(pixels), key=lambda c: (_near(pixels, c).mean(), tuple(-c)))
+        near = pixels[_near(pixels, centre)]
+        if len(near) < PLAIN_SHARE * len(pixels):
+            return None
+        colour = np.median(near, 0)
+        noise = np.percentile(np.abs(near - colour).max(1), 99)
+        return Background((float(colour[0]), float(colour[1]), float(colour[2])), float(noise))
+
+
+def _candidates(pixels: np.ndarray) -> list[np.ndarray]:
+    """The most frequent colours, counted in two sets of bins so that one on a bin's edge is not split."""
+    out = []
+    for shift in (0, 8):
+        bins = (pixels + shift) // 16
+        keys, counts = np.unique(bins[:, 0] * 10000 + bins[:, 1] * 100 + bins[:, 2], return_counts=True)
+        best = keys[counts.argmax()]
+        inside = pixels[bins[:, 0] * 10000 + bins[:, 1] * 100 + bins[:, 2] == best]
+        out.append(np.median(inside, 0).astype(np.int16))
+    return out
+
+
+def _near(pixels: np.ndarray, colour: np.ndarray) -> np.ndarray:
+    return np.asarray(np.abs(pixels - colour).max(-1) <= _NEAR)
+
+
+class KeyMatte:
+    """Keys a plain background out. ``holes``: what to do with background colour that the object encloses: "auto" cuts
+    what is as flat as the background and, on black or white, large enough; "cut" and "keep" do so always or never."""
+
+    name = "key"
+    licence = "MIT (part of v2m4)"
+
+    def __init__(self, background: Background, holes: str = "auto") -> None:
+        self.background, self.holes = background, holes
+
+    def alpha(self, image: np.ndarray) -> np.ndarray:
+        """``image`` (H,W,3) uint8 sRGB -> (H,W) uint8, soft over the pixels in which object and background mix."""
+        distance = np.abs(image.astype(np.float32) - np.asarray(self.background.colour, np.float32)).max(-1)
+        part = _box(distance > self.background.threshold, 4)
+        solid = _object(distance[part], self.background, self.holes)
+        out = np.zeros(distance.shape, np.uint8)
+        out[part] = _soften(image[part], solid, self.background)
+        return out
+
+
+def _object(distance: np.ndarray, background: Background, holes: str) -> np.ndarray:
+    """(H,W) bool: not connected to the outside through background colour, and no speck of compression noise."""
+    like = distance <= background.threshold
+    outside = _connected_to_border(distance, background)
+    inside = ~outside
+    if holes != "keep":
+        inside &= ~_holes(like & inside, distance, background, holes, int(inside.sum()))
+    return _without_specks(_without_rings(inside, distance, background), distance, background.threshold)
+
+
+def _connected_to_border(distance: np.ndarray, background: Background) -> np.ndarray:
+    """What can be reached from beyond the border: through background colour three pixels wide, so that nothing leaks
+    through a crack into a dark or bright object, or, however narrow, through what cannot be told from background."""
+    import cv2
+
+    padded = np.pad(distance, 3, constant_values=0)
+    like = (padded <= background.threshold).astype(np.uint8)
+    kernel = np.ones((3, 3), np.uint8)
+    passable = cv2.erode(like, kernel, borderType=cv2.BORDER_REPLICATE).astype(bool)
+    passable |= padded <= _SAME + background.noise
+    _, labels = cv2.connectedComponents(passable.astype(np.uint8), connectivity=4)
+    grown = np.asarray(labels == labels[0, 0], np.uint8)
+    for _ in range(2):  # back into what the erosion took off, and one pixel into narrow corners
+        grown = np.asarray(cv2.dilate(grown, kernel), np.uint8) & like
+    return grown[3:-3, 3:-3].astype(bool)
+
+
+def _holes(enclosed: np.ndarray, distance: np.ndarray, background: Background, rule: str, area: int) -> np.ndarray:
+    """Those enclosed patches that are background seen through the object."""
+    import cv2
+
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(enclosed.astype(np.uint8), connectivity=4)
+    if count == 1:
+        return np.zeros_like(enclosed)
+    sizes = stats[:, cv2.CC_STAT_AREA]
+    least = max(24.0, 0.0015 * area) if rule == "auto" and background.clipped else 8.0
+    wanted = sizes >= least  # a highlight in an eye is as white and as flat as a white background, but small
+    wanted[0] = False
+    if rule == "auto":
+        for label in np.flatnonzero(wanted):
+            x, y, w, h = stats[label, :4]
+            patch = distance[y : y + h, x : x + w][labels[y : y + h, x : x + w] == label]
+            wanted[label] = np.median(patch) <= _SAME + background.noise
+    return np.asarray(wanted[labels])
+
+
+def _without_rings(inside: np.ndarray, distance: np.ndarray, background: Background) -> np.ndarray:
+    """Drops the thin, faint bumps that compression leaves along an edge; what is thin but distinct stays."""
+    import cv2
+
+    opened = cv2.morphologyEx(inside.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+    return inside & (opened.astype(bool) | (distance > 3 * background.threshold))
+
+
+def _without_specks(inside: np.ndarray, distance: np.ndarray, threshold: float) -> np.ndarray:
+    """Drops islands that are tiny or hardly differ from the background; keeps every real part, however small."""
+    import cv2
+
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(inside.astype(np.uint8), connectivity=8)
+    if count <= 2:
+        return inside
+    strongest = np.zeros(count, np.float32)
+    np.maximum.at(strongest, labels.ravel().astype(np.intp), distance.ravel())
+    keep = (stats[:, cv2.CC_STAT_AREA] >= 6) & (strongest >= 3 * threshold)
+    largest = 1 + int(np.argmax(stats[1:, cv2.CC_STAT_AREA]))
+    keep[largest] = strongest[largest] > threshold
+    keep[0] = False
+    return np.asarray(keep[labels])
+
+
+def _soften(image: np.ndarray, solid: np.ndarray, background: Background) -> np.ndarray:
+    """Alpha from un-mixing each edge pixel into background and the nearest colour from well inside the object."""
+    depth = _depth(solid)
+    own = image.astype(np.float32) - np.asarray(background.colour, np.float32)
+    core = _nearest(own, _core(solid, depth))
+    strength = (core**2).sum(-1)
+    share = (own * core).sum(-1) / np.maximum(strength, 1)
+    clear = strength > (4 * background.threshold) ** 2  # object and background differ enough to tell the share
+    stray = ((own - share[..., None] * core) ** 2).sum(-1)
+    # Mixing reaches one pixel in, rarely two; there only what lies on the line between both colours is mixed, the rest
+    # is the object's own shading.
+    second = (depth < _SECOND_PX) & (share < 0.6) & (stray < 0.0225 * strength)
+    mixed = solid & clear & (share < 0.9) & ((depth < _FIRST_PX) | second)
+    return np.round(np.where(mixed, np.clip(share, 0, 1), solid) * 255).astype(np.uint8)
+
+
+def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice]:
+    """The part of the picture that holds all of the mask, with a margin; the whole picture for an empty mask."""
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    if not len(rows):
+        return slice(None), slice(None)
+    top, left = max(0, int(rows[0]) - margin), max(0, int(columns[0]) - margin)
+    return slice(top, int(rows[-1]) + margin + 1), slice(left, int(columns[-1]) + margin + 1)
+
+
+def _depth(mask: np.ndarray) -> np.ndarray:
+    """Distance in pixels from each pixel of the mask to the nearest one outside it (the picture's border is inside)."""
+    import cv2
+
+    return np.asarray(cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5))
+
+
+def _core(solid: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """Pixels that show the object alone: deep ones and, far from those, the ridge of parts too thin to have any."""
+    import cv2
+
+    deep = depth >= _CORE_PX
+    ridge = depth >= cv2.dilate(depth, np.ones((3, 3), np.uint8)) - 1e-6
+    near = cv2.dilate(deep.astype(np.uint8), np.ones((7, 7), np.uint8)).astype(bool)
+    return np.asarray(solid & (deep | (ridge & ~near)))
+
+
+def _nearest(image: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """(H,W,C): at each pixel the value of the nearest pixel in ``among``; the image itself where that is empty."""
+    import cv2
+
+    if not among.any():
+        return image
+    source = (~among).astype(np.uint8)
+    _, labels = cv2.distanceTransformWithLabels(source, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    first = np.zeros(int(labels.max()) + 1, np.int64)
+    places = np.flatnonzero(among.ravel())
+    first[labels.ravel()[places]] = places
+    return np.asarray(image.reshape(-1, image.shape[2])[first[labels.ravel()]].reshape(image.shape))
+
+
+# --- a network for any background -------------------------------------------------------------------------------------
+
+#: Models of rembg that may be used commercially: file size and licence.
+REMBG_MODELS = {
+    "u2net": ("176 MB", "Apache-2.0"),
+    "u2netp": ("4.7 MB", "Apache-2.0"),
+    "isnet-general-use": ("179 MB", "Apache-2.0"),
+    "birefnet-general": ("973 MB", "MIT"),
+    "birefnet-general-lite": ("224 MB", "MIT"),
+}
+_REMBG_FILES = "https://github.com/danielgatis/rembg/releases/tag/v0.0.0"
+
+
+def rembg_model_path(model: str) -> Path:
+    """Where rembg looks for a model's weights."""
+    home = os.environ.get("U2NET_HOME") or os.path.join(os.environ.get("XDG_DATA_HOME") or "~", ".u2net")
+    return Path(home).expanduser() / f"{model}.onnx"
+
+
+class Rembg:
+    """Object masks for any background by the ``rembg`` package; weights are read from disk, never downloaded."""
+
+    name = "rembg"
+
+    def __init__(self, model: str = "u2net") -> None:
+        """MissingBackend without the package; InputError without the model's weights."""
+        size, self.licence = REMBG_MODELS.get(model, ("unknown size", "see the model's page"))
+        try:
+            import rembg
+        except ImportError:
+            raise MissingBackend(
+                "rembg (finds the object where there is neither alpha nor a plain background)",
+                "pip install 'v2m4[matte]', or give pictures with alpha or with a plain background",
+                "MIT",
+            ) from None
+        path = rembg_model_path(model)
+        if not path.is_file():
+            raise InputError(
+                f"the weights of the mask model {model} are missing: {path} ({size}, licence {self.licence})",
+                f"put {path.name} there, from {_REMBG_FILES}; nothing is downloaded unasked. "
+                "Or give pictures with alpha or with a plain background",
+            )
+        with _no_download():
+            self._remove, self._session = rembg.remove, rembg.new_session(model)
+
+    def alpha(self, image: np.ndarray) -> np.ndarray:
+        """``image`` (H,W,3) uint8 sRGB -> (H,W) uint8."""
+        return np.asarray(self._remove(image, session=self._session, only_mask=True), np.uint8)
+
+
+@contextmanager
+def _no_download() -> Iterator[None]:
+    """rembg fetches a file again whose checksum it does not know; what the user put there is to be used."""
+    held = os.environ.get("MODEL_CHECKSUM_DISABLED")
+    os.environ["MODEL_CHECKSUM_DISABLED"] = "1"
+    try:
+        yield
+    finally:
+        if held is None:
+            del os.environ["MODEL_CHECKSUM_DISABLED"]
+        else:
+            os.environ["MODEL_CHECKSUM_DISABLED"] = held
+
+
+# --- colours at the edge ----------------------------------------------------------------------------------------------
+
+
+def cut_out(image: np.ndarray, alpha: np.ndarray, background: Background | None = None) -> np.ndarray:
+    """(H,W,3) and its alpha (H,W) -> (H,W,4) uint8, straight: the background's share is taken out of edge colours.
+
+    With a known background the colour is un-mixed; without one an edge pixel takes the nearest solid colour.
+    """
+    part = _box(alpha > 0, 4)
+    out = np.dstack([image, alpha])
+    out[part][..., :3] = _clean_edge(image[part], alpha[part], background)
+    return fill_transparent(out)
+
+
+def _clean_edge(image: np.ndarray, alpha: np.ndarray, background: Background | None) -> np.ndarray:
+    solid = alpha >= 250
+    inner = _nearest(image, _core(solid, _depth(solid))).astype(np.float32)
+    if background is None:
+        return np.where(solid[..., None], image, inner.astype(np.uint8))
+    share = (alpha.astype(np.float32) / 255)[..., None]
+    back = np.asarray(background.colour, np.float32)
+    unmixed = np.clip(back + (image - back) / np.maximum(share, 1e-3), 0, 255)
+    trust = np.clip((share - 0.3) / 0.4, 0, 1)  # the smaller the share, the more noise dividing by it makes
+    return np.where(solid[..., None], image, np.round(inner + trust * (unmixed - inner)).astype(np.uint8))
+
+
+def fill_transparent(image: np.ndarray) -> np.ndarray:
+    """(H,W,4): transparent pixels take the colour of the nearest one that shows, so that filters bring in no fringe.
+
+    Far from the object all have its mean colour: nothing reads it there, and a flat picture stays a small file.
+    """
+    shown = image[..., 3] > 0
+    out = image.copy()
+    if shown.any():
+        out[~shown, :3] = np.round(image[shown][:, :3].mean(0)).astype(np.uint8)
+        part = _box(shown, _FILL_PX)
+        near = _nearest(image[part], shown[part])[..., :3]
+        out[part][..., :3] = np.where(shown[part][..., None], image[part][..., :3], near)
+    return out
+
+
+def is_premultiplied(images: Iterable[np.ndarray]) -> bool:
+    """Whether colours are already multiplied by alpha: then edge pixels are alpha times the colour further in.
+
+    False where the edge cannot tell (no half-transparent pixels, or a black object, for which both are the same).
+    """
+    straight = multiplied = pixels = 0.0
+    for image in images:
+        alpha = image[..., 3].astype(np.float32) / 255
+        edge = (alpha > 0.1) & (alpha < 0.9)
+        if (image[edge][:, :3] > image[edge][:, 3:] + 3).any(1).sum() > 0.02 * edge.sum():
+            return False  # brighter than any multiplied colour can be
+        solid = alpha > 0.98
+        inner = _nearest(image, solid)[..., :3].astype(np.float32)[edge]
+        seen, share = image[..., :3].astype(np.float32)[edge], alpha[edge][:, None]
+        straight += float(np.abs(seen - inner).sum())
+        multiplied += float(np.abs(seen - inner * share).sum())
+        pixels += edge.sum() * bool(solid.any())
+    return pixels >= 20 and multiplied < 0.5 * straight
+
+
+def unmultiply(image: np.ndarray) -> np.ndarray:
+    """(H,W,4) uint8 with colours multiplied by alpha -> straight."""
+    alpha = image[..., 3:].astype(np.float32)
+    colour = np.where(alpha > 0, image[..., :3] * (255 / np.maximum(alpha, 1)), 0)
+    return np.concatenate([np.clip(np.round(colour), 0, 255).astype(np.uint8), image[..., 3:]], -1)
+
+
+def foreground(alpha: np.ndarray) -> np.ndarray:
+    """(H,W) bool: at least half as opaque as the most opaque pixel; nothing where all is (nearly) transparent."""
+    top = int(alpha.max(initial=0))
+    return alpha >= max(top / 2, 1) if top >= 26 else np.zeros(alpha.shape, bool)
+
+
+def require_object(alpha: np.ndarray, frame: str, method: str) -> None:
+    """InputError that names the frame when its mask is empty or covers everything."""
+    inside = int(foreground(alpha).sum())
+    remedy = {
+        "given": "paint its alpha, or take the frame out of the clip",
+        "key": "the object may have left the picture or have the background's colour: cut the clip there or give alpha",
+    }.get(method, "cut the clip there, or give the pictures with alpha")
+    if inside < 4:
+        raise InputError(f"{frame}: there is no object in it, its mask is empty", remedy)
