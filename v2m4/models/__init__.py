@@ -13,7 +13,10 @@ GENERATORS = {
     "folder": "v2m4.models.folder:Folder",
     "reference": "v2m4.models.reference:Reference",
 }
-MATTES = {"rembg": "v2m4.models.matte:Rembg"}
+MATTES = {
+    "key": "v2m4.models.matte:KeyMatte",
+    "rembg": "v2m4.models.matte:Rembg",
+}
 
 
 def load(kind: dict[str, str], name: str) -> Any:
@@ -27,7 +30,7 @@ def load(kind: dict[str, str], name: str) -> Any:
         raise ConfigError(f"there is no {name}", f"did you mean {close[0]}?" if close else f"known: {', '.join(kind)}")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"cannot load {name}: {error}", "write it as package.module:Class of an importable module"
         ) from error

@@ -17,6 +17,7 @@ from v2m4.errors import InputError
 from v2m4.formats import MESH_SUFFIXES, frame_name, read_mesh
 from v2m4.models.clean import clean
 from v2m4.protocols import Generated
+from v2m4.stills import natural_key
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,6 @@ class Folder:
         return Generated(read_mesh(path), notes=(f"from {path.name}",))
 
 
-def natural_key(text: str) -> list[Any]:
-    """Sort key under which frame_2 comes before frame_10."""
-    return [int(part) if part.isdigit() else part.lower() for part in re.split(r"([0-9]+)", text)]
-
-
 def list_meshes(folder: Path) -> list[Path]:
     """The mesh files of a folder in natural order; all else, hidden files too, is ignored. InputError if none."""
     if not folder.is_dir():
@@ -55,36 +51,48 @@ def list_meshes(folder: Path) -> list[Path]:
     paths = [p for p in folder.iterdir() if p.suffix.lower() in MESH_SUFFIXES and not p.name.startswith(".")]
     if not paths:
         raise InputError(f"{folder}: no mesh files in it", f"known are {', '.join(MESH_SUFFIXES)}")
-    # The name itself breaks ties such as 1.obj and 01.obj, so that the order never depends on the file system.
-    return sorted((p for p in paths if p.is_file()), key=lambda p: (natural_key(p.stem), p.name))
+    return sorted((p for p in paths if p.is_file()), key=lambda p: natural_key(p.name))
 
 
 def assign(paths: Sequence[Path], frames: Sequence[Mapping[str, Any]], keyframes: Sequence[int]) -> Assignment:
     """Files (in natural order) -> frames. ``frames`` and ``keyframes`` are those of clip.json.
 
     As many files as frames: one each. Else by name: the source picture's name, our frame name, the number in the
-    source's name, the frame's number. Else as many as keyframes: one each. Else InputError with the counts.
+    source's name, the frame's number. Else as many as keyframes: one each; this also goes before names that only count
+    them (pose_1, pose_2, ...). Else InputError with the counts.
     """
     if len(paths) == len(frames):
         return Assignment(dict(enumerate(paths)), "one mesh for every frame, in natural order")
+    by_keyframe = Assignment(
+        dict(zip(sorted(keyframes), paths, strict=False)), "one mesh for every keyframe, in natural order"
+    )
+    if len(paths) == len(keyframes) and _only_counted(paths, frames):
+        return by_keyframe
     for rule, key, known in _names(frames):
         keys = [key(p.stem) for p in paths]
         if len(set(keys)) == len(keys) and all(k in known for k in keys):
             pairs = sorted(zip((known[k] for k in keys), paths, strict=True))
             return Assignment(dict(pairs), f"{len(paths)} meshes matched to frames by {rule}")
     if len(paths) == len(keyframes):
-        return Assignment(
-            dict(zip(sorted(keyframes), paths, strict=True)), "one mesh for every keyframe, in natural order"
-        )
+        return by_keyframe
     raise InputError(
         f"{paths[0].parent}: {len(paths)} meshes for a clip of {len(frames)} frames and {len(keyframes)} keyframes",
         "give one mesh for every frame or every keyframe, or name each file after its frame's number",
     )
 
 
+def _only_counted(paths: Sequence[Path], frames: Sequence[Mapping[str, Any]]) -> bool:
+    """The numbers are 0, 1, 2, ... or 1, 2, 3, ..., and no name is that of a source picture or a frame of this run."""
+    numbers = [_number(p.stem) for p in paths]
+    counted = numbers in ([*range(len(paths))], [*range(1, len(paths) + 1)])
+    taken = {Path(str(f.get("name", ""))).stem for f in frames} | {frame_name(i) for i in range(len(frames))}
+    return counted and len(paths) > 1 and not all(p.stem in taken for p in paths)
+
+
 def _names(frames: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any, dict[Any, int]]]:
     """(rule, key of a file's stem, key -> frame index), the safest rule first; keys that are not unique are no keys."""
-    stems = [Path(str(f.get("name", ""))).stem for f in frames]
+    names = [str(f.get("name", "")) for f in frames]
+    stems = [name if "#" in name else Path(name).stem for name in names]  # frame 12 of a video is called clip.mp4#12
     numbers = [_number(s) for s in stems]
     rules: list[tuple[str, Any, dict[Any, int]]] = []
     if len(set(stems)) == len(stems):
