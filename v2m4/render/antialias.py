@@ -52,12 +52,11 @@ class Crossings:
 
 
 def find_crossings(
-    points: np.ndarray, faces: np.ndarray, K: np.ndarray, near: float, edges: Edges, inverse: np.ndarray
+    pixel: np.ndarray, screen: np.ndarray, faces: np.ndarray, near: float, edges: Edges, inverse: np.ndarray
 ) -> Crossings:
-    """Crossings of one view: ``points`` (V,3), ``K`` (3,3), ``inverse`` (H,W) the inverse depth seen by each pixel."""
-    pixel = np.empty((len(points), 3))
+    """Crossings of one view: ``pixel`` and ``screen`` (V,3), ``inverse`` (H,W) the inverse depth seen by each pixel."""
     facing = np.empty(len(faces), np.int8)
-    _facing(points, faces, K, pixel, facing)
+    _facing(pixel, screen, faces, facing)
     table = (edges.ends, edges.start, edges.sides)
     found = np.empty(len(edges.ends), np.int32)
     side = np.empty(len(edges.ends), np.int8)
@@ -67,18 +66,19 @@ def find_crossings(
 
 
 @kernel
-def _facing(points, faces, K, pixel, facing):
-    """Homogeneous pixel coordinates K @ point of the vertices; +1, -1 or 0: how the faces turn on screen."""
-    for i in range(len(points)):
-        x, y, z = float(points[i, 0]), float(points[i, 1]), float(points[i, 2])
-        pixel[i, 0] = K[0, 0] * x + K[0, 1] * y + K[0, 2] * z
-        pixel[i, 1] = K[1, 0] * x + K[1, 1] * y + K[1, 2] * z
-        pixel[i, 2] = z
+def _facing(pixel, screen, faces, facing):
+    """+1, -1 or 0: how the faces turn on screen (+1: towards y from x, away from the viewer for a closed surface)."""
     for f in range(len(faces)):
-        a, b, c = pixel[faces[f, 0]], pixel[faces[f, 1]], pixel[faces[f, 2]]
-        turn = (
-            a[0] * (b[1] * c[2] - b[2] * c[1]) + a[1] * (b[2] * c[0] - b[0] * c[2]) + a[2] * (b[0] * c[1] - b[1] * c[0])
-        )
+        i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
+        if screen[i, 2] > 0.0 and screen[j, 2] > 0.0 and screen[k, 2] > 0.0:
+            ax, ay = screen[i, 0], screen[i, 1]
+            turn = (screen[j, 0] - ax) * (screen[k, 1] - ay) - (screen[j, 1] - ay) * (screen[k, 0] - ax)
+        else:  # a corner is behind the camera: the same sign from homogeneous coordinates
+            turn = (
+                pixel[i, 0] * (pixel[j, 1] * pixel[k, 2] - pixel[j, 2] * pixel[k, 1])
+                + pixel[i, 1] * (pixel[j, 2] * pixel[k, 0] - pixel[j, 0] * pixel[k, 2])
+                + pixel[i, 2] * (pixel[j, 0] * pixel[k, 1] - pixel[j, 1] * pixel[k, 0])
+            )
         facing[f] = 1 if turn > 0 else (-1 if turn < 0 else 0)
 
 
@@ -216,11 +216,11 @@ def blend(image, inner, outer, weight, difference):
 
 
 @kernel
-def blend_backward(points, K, ends, crossings, difference, grad, grad_image, grad_pixel):
+def blend_backward(pixel, ends, crossings, difference, grad, grad_image, grad_pixel):
     """The gradient of ``blend``.
 
     ``grad`` (P,C) of the blended image -> added to ``grad_image`` (P,C), of the image before (which starts as a copy
-    of ``grad``), and to ``grad_pixel`` (V,3), with respect to K @ point.
+    of ``grad``), and to ``grad_pixel`` (V,3), with respect to ``pixel``.
     """
     inner, outer, edge, weight, at, axis, sign = crossings
     for m in range(len(inner)):
@@ -236,8 +236,8 @@ def blend_backward(points, K, ends, crossings, difference, grad, grad_image, gra
             continue
         # The crossing lies on the line l = p x q through the two ends in homogeneous pixel coordinates.
         i, j = ends[edge[m], 0], ends[edge[m], 1]
-        px, py, pz = _homogeneous(points, K, i)
-        qx, qy, qz = _homogeneous(points, K, j)
+        px, py, pz = pixel[i, 0], pixel[i, 1], pixel[i, 2]
+        qx, qy, qz = pixel[j, 0], pixel[j, 1], pixel[j, 2]
         along = py * qz - pz * qy if axis[m] == 0 else pz * qx - px * qz
         g = -g * sign[m] / along
         lx, ly, lz = g * at[m, 0], g * at[m, 1], g
@@ -247,9 +247,3 @@ def blend_backward(points, K, ends, crossings, difference, grad, grad_image, gra
         grad_pixel[j, 0] += ly * pz - lz * py
         grad_pixel[j, 1] += lz * px - lx * pz
         grad_pixel[j, 2] += lx * py - ly * px
-
-
-@kernel
-def _homogeneous(points, K, i):
-    x, y, z = float(points[i, 0]), float(points[i, 1]), float(points[i, 2])
-    return K[0, 0] * x + K[0, 1] * y + K[0, 2] * z, K[1, 0] * x + K[1, 1] * y + K[1, 2] * z, z

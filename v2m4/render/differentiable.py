@@ -11,7 +11,7 @@ import torch
 from v2m4.protocols import Rasterizer
 from v2m4.render import _jit, antialias, inputs, interpolate
 from v2m4.render.edges import Edges
-from v2m4.render.zbuffer import NEAR, visibility
+from v2m4.render.zbuffer import NEAR, Vertices, project, visibility
 
 #: A single view is cut into this many bands. Fixed: the order in which gradients are summed must not depend on threads.
 BANDS = 2
@@ -101,12 +101,13 @@ class _Picture:
         self.points, self.attributes, self.K, self.scene = points, attributes, K, scene
         self.views = len(points)
         self.face = np.empty(0, np.int32)
+        self.vertices: Vertices
         self.crossings: list[antialias.Crossings] = []
         self.differences: list[np.ndarray] = []
 
     def forward(self) -> np.ndarray:
         scene = self.scene
-        self.face, inverse = self._visibility()
+        self.face, inverse, self.vertices = self._visibility()
         image = np.empty((*self.face.shape, self.attributes.shape[-1] + 1), np.float32)
 
         def fill(n: int, top: int, bottom: int) -> None:
@@ -117,7 +118,9 @@ class _Picture:
         self.differences = [None] * self.views  # type: ignore[list-item]
 
         def smooth(n: int) -> None:
-            found = antialias.find_crossings(self.points[n], scene.faces, self.K[n], NEAR, scene.edges, inverse[n])
+            found = antialias.find_crossings(
+                self.vertices.pixel[n], self.vertices.screen[n], scene.faces, NEAR, scene.edges, inverse[n]
+            )
             difference = np.empty((len(found.inner), image.shape[-1]), np.float32)
             flat = image[n].reshape(-1, image.shape[-1])
             antialias.blend(flat, found.inner, found.outer, found.weight, difference)
@@ -136,7 +139,7 @@ class _Picture:
         def smooth(n: int) -> None:
             flat, flat_before = (g[n].reshape(-1, g.shape[-1]) for g in (grad, grad_image))
             antialias.blend_backward(
-                self.points[n], self.K[n], scene.edges.ends, self.crossings[n].arrays(), self.differences[n],
+                self.vertices.pixel[n], scene.edges.ends, self.crossings[n].arrays(), self.differences[n],
                 flat, flat_before, grad_pixel[0, n],
             )  # fmt: skip
 
@@ -150,18 +153,17 @@ class _Picture:
             _jit.run_all(spread, [(n, b) for n in range(self.views) for b in range(len(bands))])
         return grad_pixel.sum(0), grad_attributes.sum(0)
 
-    def _visibility(self) -> tuple[np.ndarray, np.ndarray]:
+    def _visibility(self) -> tuple[np.ndarray, np.ndarray, Vertices]:
         scene = self.scene
         if scene.rasterizer is None:
-            return visibility(
-                self.points, scene.faces, self.K, scene.height, scene.width, cull=False, near=NEAR
-            )[:2]  # fmt: skip
+            return visibility(self.points, scene.faces, self.K, scene.height, scene.width, cull=False, near=NEAR)
         found = scene.rasterizer.rasterize(self.points, scene.faces, self.K, scene.height, scene.width)
-        return inputs.as_numpy(found.face, np.int32), 1 / inputs.as_numpy(found.depth, np.float32)
+        vertices = project(self.points, self.K, scene.height, scene.width, NEAR)
+        return inputs.as_numpy(found.face, np.int32), 1 / inputs.as_numpy(found.depth, np.float32), vertices
 
     def _view(self, n: int) -> tuple[np.ndarray, ...]:
         attributes = self.attributes[n if len(self.attributes) > 1 else 0]
-        return self.points[n], self.scene.faces, self.K[n], attributes
+        return self.vertices.pixel[n], self.scene.faces, attributes
 
     def _bands(self) -> list[tuple[int, int]]:
         return _jit.ranges(self.scene.height, BANDS if self.views == 1 else 1)

@@ -1,18 +1,17 @@
-"""Vertex attributes at the pixels, perspective-correct, and the gradient of that.
-
-With q_i a corner in homogeneous pixel coordinates seen from the pixel, the weights are e_i / (e_0 + e_1 + e_2) with
-e_0 = q_1 x q_2 and so on: no division by a corner's depth, so corners behind the camera do no harm.
-"""
+"""Vertex attributes at the pixels, perspective-correct, and the gradient of that."""
 
 from __future__ import annotations
 
 from v2m4.render._jit import kernel
-from v2m4.render.zbuffer import corner
+from v2m4.render.zbuffer import weights
 
 
 @kernel
-def forward(points, faces, K, attributes, face, image, top, bottom):
-    """Fill rows of ``image`` (H,W,C+1) of one view: attributes, then 1 where there is a face; 0 elsewhere."""
+def forward(pixel, faces, attributes, face, image, top, bottom):
+    """Fill rows of ``image`` (H,W,C+1) of one view: attributes, then 1 where there is a face; 0 elsewhere.
+
+    ``pixel`` (V,3) homogeneous pixel coordinates of the vertices, ``attributes`` (V,C), ``face`` (H,W).
+    """
     channels = attributes.shape[1]
     for row in range(top, bottom):
         for column in range(face.shape[1]):
@@ -25,11 +24,7 @@ def forward(points, faces, K, attributes, face, image, top, bottom):
             if channels == 0:
                 continue
             i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
-            x, y = column + 0.5, row + 0.5
-            ax, ay = corner(points, K, i, x, y)
-            bx, by = corner(points, K, j, x, y)
-            cx, cy = corner(points, K, k, x, y)
-            wa, wb, wc = bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx
+            wa, wb, wc = weights(pixel, i, j, k, column + 0.5, row + 0.5)
             scale = 1.0 / (wa + wb + wc)
             for c in range(channels):
                 value = wa * attributes[i, c] + wb * attributes[j, c] + wc * attributes[k, c]
@@ -37,10 +32,10 @@ def forward(points, faces, K, attributes, face, image, top, bottom):
 
 
 @kernel
-def backward(points, faces, K, attributes, face, grad, top, bottom, grad_pixel, grad_attributes):
+def backward(pixel, faces, attributes, face, grad, top, bottom, grad_pixel, grad_attributes):
     """Add the gradient of rows top..bottom-1 of one view.
 
-    ``grad`` (H,W,C+1) -> ``grad_pixel`` (V,3), with respect to K @ point, and ``grad_attributes`` (V,C).
+    ``grad`` (H,W,C+1) -> ``grad_pixel`` (V,3), with respect to ``pixel``, and ``grad_attributes`` (V,C).
     """
     channels = attributes.shape[1]
     for row in range(top, bottom):
@@ -50,9 +45,9 @@ def backward(points, faces, K, attributes, face, grad, top, bottom, grad_pixel, 
                 continue
             i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
             x, y = column + 0.5, row + 0.5
-            ax, ay = corner(points, K, i, x, y)
-            bx, by = corner(points, K, j, x, y)
-            cx, cy = corner(points, K, k, x, y)
+            ax, ay = pixel[i, 0] - x * pixel[i, 2], pixel[i, 1] - y * pixel[i, 2]
+            bx, by = pixel[j, 0] - x * pixel[j, 2], pixel[j, 1] - y * pixel[j, 2]
+            cx, cy = pixel[k, 0] - x * pixel[k, 2], pixel[k, 1] - y * pixel[k, 2]
             wa, wb, wc = bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx
             scale = 1.0 / (wa + wb + wc)
             wa, wb, wc = wa * scale, wb * scale, wc * scale

@@ -1,14 +1,14 @@
 """Visibility on the CPU: which triangle does each pixel centre see.
 
-A pixel centre on a shared edge belongs to both triangles (the nearer, then the first in the list, wins): the edge
-functions of two neighbours are exact negatives of each other, so closed surfaces have no pinholes. All decisions are
-made in double precision from the float32 points; every pixel's result depends on nothing but the input, whatever the
-number of threads.
+The edge functions of two neighbours are exact negatives of each other, so that a pixel centre on their common edge is
+never missed: closed surfaces have no pinholes. A triangle covers the centres from its lowest coordinate up to, but not
+including, its highest. Where two triangles are equally near, the first in the list wins. All decisions are made in
+double precision from the float32 points, and depend on the input only, whatever the number of threads.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,45 +36,66 @@ class ZBuffer:
         points = inputs.check_points(points)
         faces = inputs.check_faces(faces, points.shape[1])
         K = inputs.check_intrinsics(K, len(points))
-        face, inverse, _ = visibility(points, faces, K, height, width, cull=cull, near=self.near)
+        face, inverse, vertices = visibility(points, faces, K, height, width, cull=cull, near=self.near)
         barycentric = np.empty((*face.shape, 3), np.float32)
         _jit.run_all(
-            lambda lo, hi: _barycentrics(points, faces, K, face, barycentric, lo, hi),
+            lambda lo, hi: _barycentrics(vertices.pixel, faces, face, barycentric, lo, hi),
             _jit.ranges(len(points) * height, _jit.thread_count()),
         )
         with np.errstate(divide="ignore"):
             return Fragments(face, 1 / inverse, barycentric)
 
 
+@dataclass(frozen=True)
+class Vertices:
+    """The vertices of N views on their way to the screen.
+
+    ``pixel`` (N,V,3) float64: K @ point, homogeneous pixel coordinates. ``screen`` (N,V,3) float64: pixel x, pixel y
+    and 1/z, all 0 for a vertex that is not in front of the near plane. ``cell`` (N,V,2) int32: the first column and row
+    whose centre is not left of or above the vertex, kept inside 0..W and 0..H; row -1 when it is not in front.
+    """
+
+    pixel: np.ndarray
+    screen: np.ndarray
+    cell: np.ndarray
+
+
 def visibility(
     points: np.ndarray, faces: np.ndarray, K: np.ndarray, height: int, width: int, *, cull: bool, near: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Checked arrays -> face (N,H,W) int32, inverse depth (N,H,W) float32 (0: nothing), screen (N,V,3) float64.
-
-    ``screen`` holds pixel x, pixel y and 1/z of the vertices; 1/z is 0 for those not in front of ``near``.
-    """
+) -> tuple[np.ndarray, np.ndarray, Vertices]:
+    """Checked arrays -> face (N,H,W) int32, inverse depth (N,H,W) float32 (0: nothing), vertices."""
     inputs.check_size(height, width)
     views = len(points)
     face = np.empty((views, height, width), np.int32)
     inverse = np.empty((views, height, width), np.float32)
-    screen = np.empty(points.shape, np.float64)
-    bad = np.zeros(views, np.bool_)
-
-    def project(lo: int, hi: int) -> None:
-        _project(points, K, near, screen, bad, lo, hi)
+    vertices = project(points, K, height, width, near)
 
     def fill(first: int, last: int, top: int, bottom: int) -> None:
-        _visibility(points, faces, K, near, cull, screen, face, inverse, (first, last), (top, bottom))
+        arrays = (vertices.pixel, vertices.screen, vertices.cell)
+        _visibility(*arrays, faces, near, cull, face, inverse, first, last, top, bottom)
 
     threads = _jit.thread_count()
-    _jit.run_all(project, _jit.ranges(views, threads))
-    if bad.any():
-        inputs.refuse_not_finite()
     if views == 1:
         _jit.run_all(fill, [(0, 1, top, bottom) for top, bottom in _jit.ranges(height, threads)])
     else:
         _jit.run_all(fill, [(first, last, 0, height) for first, last in _jit.ranges(views, threads)])
-    return face, inverse, screen
+    return face, inverse, vertices
+
+
+def project(points: np.ndarray, K: np.ndarray, height: int, width: int, near: float) -> Vertices:
+    """Checked arrays -> vertices on screen. InputError when a point is not finite."""
+    shape = points.shape
+    out = Vertices(np.empty(shape), np.empty(shape), np.empty((*shape[:2], 2), np.int32))
+    bad = np.zeros(len(points), np.bool_)
+
+    def some(first: int, last: int) -> None:
+        for n in range(first, last):
+            bad[n] = _project(points[n], K[n], near, height, width, out.pixel[n], out.screen[n], out.cell[n])
+
+    _jit.run_all(some, _jit.ranges(len(points), _jit.thread_count()))
+    if bad.any():
+        inputs.refuse_not_finite()
+    return out
 
 
 def masks(points: Any, faces: Any, K: Any, height: int, width: int) -> np.ndarray:
@@ -86,7 +107,7 @@ def masks(points: Any, faces: Any, K: Any, height: int, width: int) -> np.ndarra
     faces = inputs.check_faces(faces, points.shape[1])
     K = inputs.check_intrinsics(K, len(points))
     inputs.check_size(height, width)
-    out = np.zeros((len(points), height, width), np.bool_)
+    out = np.empty((len(points), height, width), np.bool_)
     bad = np.zeros(len(points), np.bool_)
     _jit.run_all(
         lambda lo, hi: _coverage(points, faces, K, NEAR, out, bad, lo, hi),
@@ -101,113 +122,121 @@ def masks(points: Any, faces: Any, K: Any, height: int, width: int) -> np.ndarra
 
 
 @kernel
-def _project_view(points, K, near, screen):
-    """Pixel x, y and 1/z of every vertex; 1/z = 0 where it is not in front. Returns True when a point is not finite."""
+def _cell(value, size):
+    """The first pixel whose centre is not below ``value``, inside 0..size."""
+    return np.int32(np.ceil(min(max(value, 0.0), size + 0.5) - 0.5))
+
+
+@kernel
+def _project(points, K, near, height, width, pixel, screen, cell):
+    """Fill one view's ``Vertices``. Returns True when a point is not finite."""
     k00, k01, k02, k10, k11, k12 = K[0, 0], K[0, 1], K[0, 2], K[1, 0], K[1, 1], K[1, 2]
     total = 0.0
     for i in range(len(points)):
         x, y, z = float(points[i, 0]), float(points[i, 1]), float(points[i, 2])
         total += (x + y + z) * 0.0  # turns into NaN at the first NaN or infinity
+        u, v = k00 * x + k01 * y + k02 * z, k10 * x + k11 * y + k12 * z
+        pixel[i, 0], pixel[i, 1], pixel[i, 2] = u, v, z
         if z > near:
             inverse = 1.0 / z
-            screen[i, 0] = (k00 * x + k01 * y) * inverse + k02
-            screen[i, 1] = (k10 * x + k11 * y) * inverse + k12
-            screen[i, 2] = inverse
+            u, v = u * inverse, v * inverse
+            screen[i, 0], screen[i, 1], screen[i, 2] = u, v, inverse
+            cell[i, 0], cell[i, 1] = _cell(u, width), _cell(v, height)
         else:
-            screen[i, 0] = 0.0
-            screen[i, 1] = 0.0
-            screen[i, 2] = 0.0
-    return not math.isfinite(total)
+            screen[i, 0], screen[i, 1], screen[i, 2] = 0.0, 0.0, 0.0
+            cell[i, 0], cell[i, 1] = 0, -1
+    return not np.isfinite(total)
 
 
 @kernel
-def _project(points, K, near, screen, bad, first, last):
-    for n in range(first, last):
-        bad[n] = _project_view(points[n], K[n], near, screen[n])
-
-
-@kernel
-def _visibility(points, faces, K, near, cull, screen, face, inverse, view_range, row_range):
-    top, bottom = row_range
-    clipped = np.empty((4, 3))
-    for n in range(view_range[0], view_range[1]):
-        face[n, top:bottom] = -1
-        inverse[n, top:bottom] = 0.0
-        s = screen[n]
-        for f in range(len(faces)):
-            i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
-            if s[i, 2] > 0.0 and s[j, 2] > 0.0 and s[k, 2] > 0.0:
-                _fill(
-                    s[i, 0], s[i, 1], s[i, 2], s[j, 0], s[j, 1], s[j, 2], s[k, 0], s[k, 1], s[k, 2],
-                    f, cull, top, bottom, face[n], inverse[n],
-                )  # fmt: skip
-            elif s[i, 2] > 0.0 or s[j, 2] > 0.0 or s[k, 2] > 0.0:
-                count = _clip(points[n], s, K[n], near, faces[f], clipped)
-                for m in range(2, count):
-                    _fill(
-                        clipped[0, 0], clipped[0, 1], clipped[0, 2], clipped[m - 1, 0], clipped[m - 1, 1],
-                        clipped[m - 1, 2], clipped[m, 0], clipped[m, 1], clipped[m, 2],
-                        f, cull, top, bottom, face[n], inverse[n],
-                    )  # fmt: skip
-
-
-@kernel
-def _clip(points, screen, K, near, triangle, out):
+def _clip(pixel, screen, near, triangle, out):
     """Cut a triangle at the near plane: up to four corners (pixel x, y, 1/z) into ``out``; returns how many."""
     count = 0
     for m in range(3):
         i, j = triangle[m], triangle[(m + 1) % 3]
-        if screen[i, 2] > 0.0:
-            out[count] = screen[i]
+        i_front, j_front = screen[i, 2] > 0.0, screen[j, 2] > 0.0
+        if i_front:
+            out[count, 0], out[count, 1], out[count, 2] = screen[i, 0], screen[i, 1], screen[i, 2]
             count += 1
-        if (screen[i, 2] > 0.0) != (screen[j, 2] > 0.0):
+        if i_front != j_front:
             # Always from the vertex in front to the one behind: both neighbours of the edge get the same point.
-            a, b = (i, j) if screen[i, 2] > 0.0 else (j, i)
-            t = (float(points[a, 2]) - near) / (float(points[a, 2]) - float(points[b, 2]))
-            x = float(points[a, 0]) + t * (float(points[b, 0]) - float(points[a, 0]))
-            y = float(points[a, 1]) + t * (float(points[b, 1]) - float(points[a, 1]))
-            out[count, 0] = (K[0, 0] * x + K[0, 1] * y) / near + K[0, 2]
-            out[count, 1] = (K[1, 0] * x + K[1, 1] * y) / near + K[1, 2]
+            a, b = (i, j) if i_front else (j, i)
+            t = (pixel[a, 2] - near) / (pixel[a, 2] - pixel[b, 2])
+            out[count, 0] = (pixel[a, 0] + t * (pixel[b, 0] - pixel[a, 0])) / near
+            out[count, 1] = (pixel[a, 1] + t * (pixel[b, 1] - pixel[a, 1])) / near
             out[count, 2] = 1.0 / near
             count += 1
     return count
 
 
 @kernel
-def _edge(ax, ay, bx, by, sign):
-    """Edge function e(x,y) = p (x - x0) + q (y - y0), as (p, q, x0, y0); the same up to its sign for (b, a)."""
-    if ay < by or (ay == by and ax < bx):
-        return -(by - ay) * sign, (bx - ax) * sign, ax, ay
-    return (ay - by) * sign, -(ax - bx) * sign, bx, by
+def _visibility(pixel, screen, cell, faces, near, cull, face, inverse, first, last, top, bottom):
+    """Views first..last-1, rows top..bottom-1."""
+    for n in range(first, last):
+        _visibility_view(pixel[n], screen[n], cell[n], faces, near, cull, face[n], inverse[n], top, bottom)
 
 
 @kernel
-def _fill(ax, ay, az, bx, by, bz, cx, cy, cz, f, cull, top, bottom, face, inverse):
-    """Draw one triangle of pixel corners with 1/z into rows top..bottom-1; the larger 1/z wins."""
-    y0 = max(math.ceil(min(ay, by, cy) - 0.5), float(top))
-    y1 = min(math.floor(max(ay, by, cy) - 0.5), bottom - 1.0)
-    if not y0 <= y1:
-        return
-    x0 = max(math.ceil(min(ax, bx, cx) - 0.5), 0.0)
-    x1 = min(math.floor(max(ax, bx, cx) - 0.5), face.shape[1] - 1.0)
-    if not x0 <= x1:
-        return
+def _visibility_view(pixel, screen, cell, faces, near, cull, face, inverse, top, bottom):
+    face[top:bottom] = -1
+    inverse[top:bottom] = 0.0
+    for f in range(len(faces)):
+        i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
+        y0, y1 = min(cell[i, 1], cell[j, 1], cell[k, 1]), max(cell[i, 1], cell[j, 1], cell[k, 1])
+        if y0 < 0:
+            if y1 >= 0:
+                _fill_clipped(pixel, screen, faces[f], near, f, cull, top, bottom, face, inverse)
+            continue
+        y0, y1 = max(y0, top), min(y1, bottom)
+        if y0 >= y1:
+            continue
+        x0, x1 = min(cell[i, 0], cell[j, 0], cell[k, 0]), max(cell[i, 0], cell[j, 0], cell[k, 0])
+        if x0 < x1:
+            _fill(
+                screen[i, 0], screen[i, 1], screen[i, 2], screen[j, 0], screen[j, 1], screen[j, 2],
+                screen[k, 0], screen[k, 1], screen[k, 2], x0, x1, y0, y1, f, cull, face, inverse,
+            )  # fmt: skip
+
+
+@kernel
+def _fill_clipped(pixel, screen, triangle, near, f, cull, top, bottom, face, inverse):
+    height, width = face.shape
+    c = np.empty((4, 3))
+    count = _clip(pixel, screen, near, triangle, c)
+    for m in range(2, count):
+        x0 = _cell(min(c[0, 0], c[m - 1, 0], c[m, 0]), width)
+        x1 = _cell(max(c[0, 0], c[m - 1, 0], c[m, 0]), width)
+        y0 = max(_cell(min(c[0, 1], c[m - 1, 1], c[m, 1]), height), top)
+        y1 = min(_cell(max(c[0, 1], c[m - 1, 1], c[m, 1]), height), bottom)
+        _fill(
+            c[0, 0], c[0, 1], c[0, 2], c[m - 1, 0], c[m - 1, 1], c[m - 1, 2], c[m, 0], c[m, 1], c[m, 2],
+            x0, x1, y0, y1, f, cull, face, inverse,
+        )  # fmt: skip
+
+
+@kernel
+def _fill(ax, ay, az, bx, by, bz, cx, cy, cz, x0, x1, y0, y1, f, cull, face, inverse):
+    """Draw one triangle of corners (pixel x, y, 1/z) into a box of pixels; the larger 1/z wins."""
     area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
     if area == 0.0 or (cull and area > 0.0):  # y points down: counter-clockwise from outside is negative
         return
-    sign = 1.0 if area > 0.0 else -1.0
-    pa, qa, xa, ya = _edge(bx, by, cx, cy, sign)
-    pb, qb, xb, yb = _edge(cx, cy, ax, ay, sign)
-    pc, qc, xc, yc = _edge(ax, ay, bx, by, sign)
-    za, zb, zc = az / abs(area), bz / abs(area), cz / abs(area)
-    for row in range(int(y0), int(y1) + 1):
-        y = row + 0.5
-        ra, rb, rc = qa * (y - ya), qb * (y - yb), qc * (y - yc)
-        for column in range(int(x0), int(x1) + 1):
-            x = column + 0.5
-            ea, eb, ec = pa * (x - xa) + ra, pb * (x - xb) + rb, pc * (x - xc) + rc
-            if ea >= 0.0 and eb >= 0.0 and ec >= 0.0:
-                z = np.float32(ea * za + eb * zb + ec * zc)
+    if area < 0.0:
+        bx, by, bz, cx, cy, cz = cx, cy, cz, bx, by, bz
+    scale = 1.0 / abs(area)
+    az, bz, cz = az * scale, bz * scale, cz * scale
+    # Along a row the edge functions are r + p x with x counted from the picture's first column, not from the box:
+    # both triangles of an edge then compute exact negatives.
+    ax, bx, cx = ax - 0.5, bx - 0.5, cx - 0.5
+    pa, pb, pc = by - cy, cy - ay, ay - by
+    pz = pa * az + pb * bz + pc * cz
+    for row in range(y0, y1):
+        ya, yb, yc = ay - (row + 0.5), by - (row + 0.5), cy - (row + 0.5)
+        ra, rb, rc = bx * yc - yb * cx, cx * ya - yc * ax, ax * yb - ya * bx
+        rz = ra * az + rb * bz + rc * cz
+        for column in range(x0, x1):
+            x = float(column)
+            if (ra + x * pa >= 0.0) & (rb + x * pb >= 0.0) & (rc + x * pc >= 0.0):
+                z = np.float32(rz + x * pz)
                 if z > inverse[row, column]:
                     inverse[row, column] = z
                     face[row, column] = f
@@ -215,63 +244,75 @@ def _fill(ax, ay, az, bx, by, bz, cx, cy, cz, f, cull, top, bottom, face, invers
 
 @kernel
 def _coverage(points, faces, K, near, out, bad, first, last):
-    screen = np.empty(points.shape[1:])
-    clipped = np.empty((4, 3))
+    count = points.shape[1]
+    pixel, screen, cell = np.empty((count, 3)), np.empty((count, 3)), np.empty((count, 2), np.int32)
     for n in range(first, last):
-        bad[n] = _project_view(points[n], K[n], near, screen)
-        for f in range(len(faces)):
-            i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
-            if screen[i, 2] > 0.0 and screen[j, 2] > 0.0 and screen[k, 2] > 0.0:
-                _cover(screen[i, 0], screen[i, 1], screen[j, 0], screen[j, 1], screen[k, 0], screen[k, 1], out[n])
-            elif screen[i, 2] > 0.0 or screen[j, 2] > 0.0 or screen[k, 2] > 0.0:
-                count = _clip(points[n], screen, K[n], near, faces[f], clipped)
-                for m in range(2, count):
-                    _cover(
-                        clipped[0, 0], clipped[0, 1], clipped[m - 1, 0], clipped[m - 1, 1],
-                        clipped[m, 0], clipped[m, 1], out[n],
-                    )  # fmt: skip
+        bad[n] = _project(points[n], K[n], near, out.shape[1], out.shape[2], pixel, screen, cell)
+        _coverage_view(pixel, screen, cell, faces, near, out[n])
 
 
 @kernel
-def _cover(ax, ay, bx, by, cx, cy, out):
+def _coverage_view(pixel, screen, cell, faces, near, out):
+    height, width = out.shape
+    out[:] = False
+    for f in range(len(faces)):
+        i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
+        y0, y1 = min(cell[i, 1], cell[j, 1], cell[k, 1]), max(cell[i, 1], cell[j, 1], cell[k, 1])
+        if y0 < 0:
+            if y1 >= 0:
+                c = np.empty((4, 3))
+                count = _clip(pixel, screen, near, faces[f], c)
+                for m in range(2, count):
+                    x0 = _cell(min(c[0, 0], c[m - 1, 0], c[m, 0]), width)
+                    x1 = _cell(max(c[0, 0], c[m - 1, 0], c[m, 0]), width)
+                    y0 = _cell(min(c[0, 1], c[m - 1, 1], c[m, 1]), height)
+                    y1 = _cell(max(c[0, 1], c[m - 1, 1], c[m, 1]), height)
+                    _cover(c[0, 0], c[0, 1], c[m - 1, 0], c[m - 1, 1], c[m, 0], c[m, 1], x0, x1, y0, y1, out)
+            continue
+        if y0 >= y1:
+            continue
+        x0, x1 = min(cell[i, 0], cell[j, 0], cell[k, 0]), max(cell[i, 0], cell[j, 0], cell[k, 0])
+        if x0 < x1:
+            _cover(
+                screen[i, 0], screen[i, 1], screen[j, 0], screen[j, 1], screen[k, 0], screen[k, 1],
+                x0, x1, y0, y1, out,
+            )  # fmt: skip
+
+
+@kernel
+def _cover(ax, ay, bx, by, cx, cy, x0, x1, y0, y1, out):
     """``_fill`` without depth."""
-    y0 = max(math.ceil(min(ay, by, cy) - 0.5), 0.0)
-    y1 = min(math.floor(max(ay, by, cy) - 0.5), out.shape[0] - 1.0)
-    if not y0 <= y1:
-        return
-    x0 = max(math.ceil(min(ax, bx, cx) - 0.5), 0.0)
-    x1 = min(math.floor(max(ax, bx, cx) - 0.5), out.shape[1] - 1.0)
-    if not x0 <= x1:
-        return
     area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
     if area == 0.0:
         return
-    sign = 1.0 if area > 0.0 else -1.0
-    pa, qa, xa, ya = _edge(bx, by, cx, cy, sign)
-    pb, qb, xb, yb = _edge(cx, cy, ax, ay, sign)
-    pc, qc, xc, yc = _edge(ax, ay, bx, by, sign)
-    for row in range(int(y0), int(y1) + 1):
-        y = row + 0.5
-        ra, rb, rc = qa * (y - ya), qb * (y - yb), qc * (y - yc)
-        for column in range(int(x0), int(x1) + 1):
-            x = column + 0.5
-            if pa * (x - xa) + ra >= 0.0 and pb * (x - xb) + rb >= 0.0 and pc * (x - xc) + rc >= 0.0:
-                out[row, column] = True
+    if area < 0.0:
+        bx, by, cx, cy = cx, cy, bx, by
+    ax, bx, cx = ax - 0.5, bx - 0.5, cx - 0.5
+    pa, pb, pc = by - cy, cy - ay, ay - by
+    for row in range(y0, y1):
+        ya, yb, yc = ay - (row + 0.5), by - (row + 0.5), cy - (row + 0.5)
+        ra, rb, rc = bx * yc - yb * cx, cx * ya - yc * ax, ax * yb - ya * bx
+        for column in range(x0, x1):
+            x = float(column)
+            out[row, column] |= (ra + x * pa >= 0.0) & (rb + x * pb >= 0.0) & (rc + x * pc >= 0.0)
 
 
 @kernel
-def corner(points, K, i, x, y):
-    """Vertex ``i`` in homogeneous pixel coordinates, moved so that pixel position (x, y) is the origin."""
-    px, py, pz = float(points[i, 0]), float(points[i, 1]), float(points[i, 2])
-    return (
-        K[0, 0] * px + K[0, 1] * py + (K[0, 2] - x) * pz,
-        K[1, 0] * px + K[1, 1] * py + (K[1, 2] - y) * pz,
-    )
+def weights(pixel, i, j, k, x, y):
+    """Unnormalised perspective-correct weights of the corners i, j, k at pixel position (x, y).
+
+    In homogeneous pixel coordinates seen from the pixel, the weight of a corner is the cross product of the other two:
+    no division by a corner's depth, so that corners behind the camera do no harm.
+    """
+    ax, ay = pixel[i, 0] - x * pixel[i, 2], pixel[i, 1] - y * pixel[i, 2]
+    bx, by = pixel[j, 0] - x * pixel[j, 2], pixel[j, 1] - y * pixel[j, 2]
+    cx, cy = pixel[k, 0] - x * pixel[k, 2], pixel[k, 1] - y * pixel[k, 2]
+    return bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx
 
 
 @kernel
-def _barycentrics(points, faces, K, face, out, first, last):
-    """Rows first..last-1 of all views, counted through. Perspective-correct, also where the near plane cuts."""
+def _barycentrics(pixel, faces, face, out, first, last):
+    """Rows first..last-1 of all views, counted through."""
     height = face.shape[1]
     for r in range(first, last):
         n, row = r // height, r % height
@@ -280,12 +321,6 @@ def _barycentrics(points, faces, K, face, out, first, last):
             if f < 0:
                 out[n, row, column] = 0.0
                 continue
-            x, y = column + 0.5, row + 0.5
-            ax, ay = corner(points[n], K[n], faces[f, 0], x, y)
-            bx, by = corner(points[n], K[n], faces[f, 1], x, y)
-            cx, cy = corner(points[n], K[n], faces[f, 2], x, y)
-            a, b, c = bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx
-            total = a + b + c
-            out[n, row, column, 0] = a / total
-            out[n, row, column, 1] = b / total
-            out[n, row, column, 2] = c / total
+            a, b, c = weights(pixel[n], faces[f, 0], faces[f, 1], faces[f, 2], column + 0.5, row + 0.5)
+            scale = 1.0 / (a + b + c)
+            out[n, row, column, 0], out[n, row, column, 1], out[n, row, column, 2] = a * scale, b * scale, c * scale
