@@ -45,7 +45,7 @@ def hints(asset: GameAsset, target: str) -> list[str]:
         return ["The asset does not move: the file holds a static mesh."]
     if target != "any":
         return [advice[target]]
-    return [f"{engine.capitalize()}: {text}" for engine, text in advice.items()]
+    return [f"{'three.js' if engine == 'three' else engine.capitalize()}: {text}" for engine, text in advice.items()]
 
 
 def normals_policy(asset: GameAsset) -> str:

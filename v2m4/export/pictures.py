@@ -16,6 +16,7 @@ from v2m4.types import AnimatedMesh, Camera, Mesh, Texture
 #: Behind pictures with alpha: a grey on which both dark and light objects stand out.
 PAPER = (164, 164, 168)
 PANEL = 360
+TURNTABLE_SIZE = 256
 MASK_SIZE = 256
 FILM_SIZE, FILM_FRAMES, FILM_BYTES = (480, 320), 48, 1_500_000
 
@@ -139,13 +140,14 @@ def comparison(run: Run, index: int, box: tuple[float, float, float, float]) -> 
 
 
 def turntable(run: Run) -> np.ndarray:
-    """The first pose from eight sides, textured above, as clay below: (H,W,3)."""
+    """The first pose from six sides, textured above, as clay below: (H,W,3)."""
     from v2m4.render.preview import contact_sheet, on_color
     from v2m4.render.preview import turntable as turn
 
     first = run.mesh(float(run.animation.times_s[0]))
-    views = turn(first, views=8, size=224, texture=run.texture) + turn(first, views=8, size=224, mode="clay")
-    sheet = contact_sheet(views, 8)
+    size = TURNTABLE_SIZE
+    views = turn(first, views=6, size=size, texture=run.texture) + turn(first, views=6, size=size, mode="clay")
+    sheet = contact_sheet(views, 6)
     return on_color(sheet, np.array(PAPER, np.uint8))
 
 

@@ -94,9 +94,10 @@ def _head(name: str, told: Mapping[str, Any], run: Run | None, outlines: Silhoue
         values.append(("texture", f"{run.texture.base_color.shape[1]} px"))
     if outlines is not None:
         values.append(("silhouette match", f"{outlines.iou.mean():.3f}"))
-    origin = f'<p class="soft">from {html.escape(source["name"])}</p>' if source.get("name") else ""
-    file = f'<p class="soft">{html.escape(export["file"])}</p>' if export.get("file") else ""
-    return f"<header><h1>{html.escape(name)}</h1>{origin}{file}</header>{html.tiles(values)}"
+    made = [str(export["file"])] if export.get("file") else []
+    made += [f"from {source['name']}"] if source.get("name") else []
+    line = f'<p class="soft">{html.escape(" ".join(made))}</p>' if made else ""
+    return f"<header><h1>{html.escape(name)}</h1>{line}</header>{html.tiles(values)}"
 
 
 def _stand_in(generate: Mapping[str, Any]) -> str:
@@ -165,8 +166,8 @@ def _silhouettes(run: Run | None, outlines: Silhouettes | None) -> str:
 def _turntable(run: Run | None) -> str:
     if run is None:
         return ""
-    sheet = html.picture(pictures.turntable(run), "the first pose from eight sides", "wide")
-    caption = "The first pose from eight sides, the front first, the back in the middle: textured, and as clay."
+    sheet = html.picture(pictures.turntable(run), "the first pose from six sides", "wide")
+    caption = "The first pose from six sides, the front first, the back fourth: textured, and as clay."
     return html.section("All around", html.figure(sheet, caption))
 
 
