@@ -161,6 +161,15 @@ class GlbReader:
         except OSError:
             raise InputError(f"its buffer {uri} is missing beside it") from None
 
+    def image_bytes(self, index: int) -> bytes:
+        """The encoded picture number ``index``, embedded or beside the file."""
+        source = self.gltf.images[index]
+        if source.bufferView is None:
+            return self._external(source.uri)
+        view = self.gltf.bufferViews[source.bufferView]
+        start = view.byteOffset or 0
+        return self._buffer(view.buffer)[start : start + view.byteLength]
+
     def primitives(self) -> list[Primitive]:
         """All triangle primitives of the scene, node transforms applied."""
         out: list[Primitive] = []
@@ -200,13 +209,7 @@ class GlbReader:
         pbr = None if material is None else self.gltf.materials[material].pbrMetallicRoughness
         if pbr is None or pbr.baseColorTexture is None:
             return None
-        source = self.gltf.images[self.gltf.textures[pbr.baseColorTexture.index].source]
-        if source.bufferView is not None:
-            view = self.gltf.bufferViews[source.bufferView]
-            start = view.byteOffset or 0
-            data = self._buffer(view.buffer)[start : start + view.byteLength]
-        else:
-            data = self._external(source.uri)
+        data = self.image_bytes(self.gltf.textures[pbr.baseColorTexture.index].source)
         try:
             return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
         except OSError as error:
