@@ -82,7 +82,23 @@ def _clamped_barycentric(points: np.ndarray, uv_px: np.ndarray, triangles: np.nd
     safe = np.where(np.abs(area) < 1e-9, 1.0, area)
     second = (offset[:, 0] * edge2[:, 1] - offset[:, 1] * edge2[:, 0]) / safe
     third = (edge1[:, 0] * offset[:, 1] - edge1[:, 1] * offset[:, 0]) / safe
-    bary = np.stack([1 - second - third, second, third], 1)
-    bary[np.abs(area) < 1e-9] = 1 / 3
-    bary = np.maximum(bary, 0)
-    return (bary / bary.sum(1, keepdims=True)).astype(np.float32)
+    inside = np.stack([1 - second - third, second, third], 1)
+    outside = (inside < 0).any(1) | (np.abs(area) < 1e-9)
+    inside[outside] = _nearest_on_outline(points[outside], a[outside], b[outside], c[outside])
+    return inside.astype(np.float32)
+
+
+def _nearest_on_outline(points: np.ndarray, *corners: np.ndarray) -> np.ndarray:
+    """Barycentrics (n,3) of the point on the outline of each triangle (three (n,2) corners) nearest to ``points``."""
+    best = np.full(len(points), np.inf)
+    out = np.zeros((len(points), 3))
+    for k in range(3):
+        start, end = corners[k], corners[(k + 1) % 3]
+        edge = end - start
+        t = np.clip(((points - start) * edge).sum(1) / np.maximum((edge**2).sum(1), 1e-18), 0, 1)
+        distance = np.linalg.norm(start + t[:, None] * edge - points, axis=1)
+        nearer = distance < best
+        best[nearer] = distance[nearer]
+        out[nearer] = 0
+        out[nearer, k], out[nearer, (k + 1) % 3] = 1 - t[nearer], t[nearer]
+    return out

@@ -48,7 +48,7 @@ class Sight:
 
     ``points`` (V,3) camera coordinates; ``face_normals`` (F,3) towards the outside, in camera axes;
     ``facing`` (F,) bool: some of the face is seen from outside, and not too flat; ``depth`` (H,W) float32;
-    ``colour`` (H,W,4) float32: linear light times opaque, opaque; ``quality`` (H,W) float32; ``extent`` in metres;
+    ``colour`` (H,W,4) float32: linear light and 1 where quality > 0, else 0; ``quality`` (H,W) float32; ``extent`` in metres;
     ``iou`` overlap of the surface's silhouette with the object in the frame.
     """
 
@@ -73,8 +73,10 @@ def look(view: View, faces: np.ndarray, rasterizer: Rasterizer) -> Sight:
     hit, inside, opaque = np.asarray(found.face[0]) >= 0, view.image[..., 3] >= 128, view.image[..., 3] >= OPAQUE
     iou = float((hit & inside).sum() / max((hit | inside).sum(), 1))
     extent = float(np.ptp(points, axis=0).max())
+    quality = pixel_quality(opaque, depth, extent, silhouette_slip(hit, inside))
     linear = transforms.srgb_to_linear(np.arange(256) / 255)[view.image[..., :3]]
-    colour = np.concatenate([linear, np.ones((height, width, 1))], 2) * opaque[..., None]
+    # Pixels of no quality must not come in through interpolation either.
+    colour = np.concatenate([linear, np.ones((height, width, 1))], 2) * (quality > 0)[..., None]
     corners = points[faces]
     flat = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     flat /= np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-30)
@@ -87,7 +89,7 @@ def look(view: View, faces: np.ndarray, rasterizer: Rasterizer) -> Sight:
         facing,
         depth,
         colour.astype(np.float32),
-        pixel_quality(opaque, depth, extent, silhouette_slip(hit, inside)),
+        quality,
         extent,
         iou,
     )
