@@ -148,6 +148,7 @@ def test_an_open_mesh_is_told(context, ingest: Path, tmp_path: Path) -> None:
     "options",
     [
         GenerateOptions(meshes=Path("a"), mesh=Path("b.glb")),
+        GenerateOptions(meshes=Path("a"), generator="my.module:Gen"),
         GenerateOptions(generator="folder"),
         GenerateOptions(generator="reference"),
         GenerateOptions(generator="inflatable"),

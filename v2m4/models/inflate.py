@@ -114,7 +114,7 @@ def _body(alpha: np.ndarray) -> tuple[np.ndarray, list[str]]:
         alpha = np.where(mask, alpha, np.minimum(alpha, 127))
     holes, count = ndimage.label(~mask)
     sizes = np.bincount(holes.ravel(), minlength=count + 1)
-    pin = np.flatnonzero(sizes[1:] <= max(4, area // 20000)) + 1
+    pin = np.flatnonzero(sizes[1:] <= max(4, area // 5000)) + 1
     if len(pin):
         notes.append(f"filled {len(pin)} pinholes of the silhouette ({int(sizes[pin].sum())} pixels)")
         alpha = np.where(np.isin(holes, pin), 255, alpha)

@@ -68,6 +68,11 @@ def choose(options: GenerateOptions, clip: dict[str, Any]) -> tuple[Generator, l
         raise ConfigError(
             "generate.meshes and generate.mesh exclude each other", "give a folder of meshes, or one mesh for all"
         )
+    brought = "meshes" if options.meshes is not None else "mesh" if options.mesh is not None else ""
+    if brought and options.generator not in ("inflate", "folder", "reference"):
+        raise ConfigError(
+            f"generate.{brought} and generator {options.generator} exclude each other", "leave one of the two out"
+        )
     if options.meshes is not None:
         paths = list_meshes(options.meshes)
         assignment = assign(paths, clip["frames"], keyframes)
