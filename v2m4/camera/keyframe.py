@@ -76,7 +76,7 @@ def solve(image: np.ndarray, mesh: Mesh, K: np.ndarray, options: KeyframeOptions
 
 
 def solve_from(
-    image: np.ndarray, mesh: Mesh, K: np.ndarray, rotations: np.ndarray, options: KeyframeOptions
+    image: np.ndarray, mesh: Mesh, K: np.ndarray, options: KeyframeOptions, rotations: np.ndarray
 ) -> list[Hypothesis]:
     """The same from given ``rotations`` (N,3,3) in the frame's camera, without sampling."""
     view, subject = make_view(image, K, options.size), Subject.of(mesh)
@@ -90,7 +90,7 @@ def _refined(
 ) -> list[Hypothesis]:
     poses = Poses(rotations, positions, np.zeros(len(rotations)))
     ranked: list[tuple[Agreement, int]] = []
-    for number, level in enumerate(options.levels):
+    for level in options.levels:
         # the start is measured with the same yardstick as the result: a round that does harm is not taken
         small = view.resized(level.size)
         before = _agreements(small, subject, poses)
@@ -106,7 +106,6 @@ def _refined(
         keep = _worth_it(poses, agreed, options)
         poses = poses[np.array(keep)]
         ranked = [(agreed[k], n) for n, k in enumerate(keep)]
-        del number
     back = view.rotation.T
     return [
         Hypothesis(back @ poses.rotations[n], back @ poses.positions[n], subject.centre, a.iou, a.color, a.prior)
@@ -115,7 +114,7 @@ def _refined(
 
 
 def _agreements(view: View, subject: Subject, poses: Poses) -> list[Agreement]:
-    drawings = subject.draw(poses.rotations, poses.positions, view.K, view.size)
+    drawings = subject.draw(poses.rotations, poses.positions, view.K, view.size, supersample=2)
     return [agreement(view, d, r) for d, r in zip(drawings, poses.rotations, strict=True)]
 
 

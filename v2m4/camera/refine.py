@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 
 from v2m4.camera.subject import Subject
-from v2m4.camera.view import View, color_spread
+from v2m4.camera.view import View, color_spread, mean_color
 from v2m4.transforms import rotation_from_vector
 
 #: Weight of a colour channel beside the coverage channel; colours are scaled to unit contrast first.
@@ -81,7 +81,7 @@ def refine(view: View, subject: Subject, poses: Poses, level: Level, use_color: 
         for k in np.flatnonzero(active):
             normal, gradient = systems[k]
             steps[k] = np.linalg.solve(normal + np.diag(damping[k] * np.diag(normal) + 1e-9), gradient)
-        trial_rotations, trial_positions = _moved(best, steps, view.focal)
+        trial_rotations, trial_positions = _moved(best, steps)
     return best
 
 
@@ -91,10 +91,9 @@ def _replaced(poses: Poses, at: np.ndarray, rotations: np.ndarray, positions: np
     return out
 
 
-def _moved(poses: Poses, steps: np.ndarray, focal: float) -> tuple[np.ndarray, np.ndarray]:
+def _moved(poses: Poses, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Apply steps (N,6): turn of the object about camera x, y, z (radians), shift in the picture (tangent), and log
     distance."""
-    del focal
     turn = rotation_from_vector(np.clip(steps[:, :3], -0.35, 0.35))
     shift, growth = np.clip(steps[:, 3:5], -0.2, 0.2), np.exp(np.clip(steps[:, 5], -0.3, 0.3))
     direction = poses.positions[:, :2] / poses.positions[:, 2:] + shift
@@ -114,7 +113,7 @@ class _Target:
     @classmethod
     def of(cls, view: View, blur: float, color: bool) -> _Target:
         color = color and view.contrast > 0.01
-        goal = _features(view.pixels, view.mean_color, view.contrast, color)
+        goal = _features(view.pixels, mean_color(view.pixels), view.contrast, color)
         return cls(view, _blurred(goal * view.inside[..., None], blur), blur, color)
 
     def draw(self, subject: Subject, rotations: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +121,7 @@ class _Target:
         pixels = subject.draw(rotations, positions, self.view.K, self.view.size)
         features = []
         for image in pixels:
-            mean = image[..., :3].sum((0, 1)) / max(float(image[..., 3].sum()), 1e-6)
+            mean = mean_color(image)
             features.append(self.features(image, mean, color_spread(image) if self.color else 1.0))
         return np.stack(features), pixels
 
@@ -133,12 +132,13 @@ class _Target:
     def residual(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residual (S,S,C) and its robust weight (S,S,1)."""
         difference = features - self.goal
-        square = (difference**2).sum(-1, keepdims=True)
+        square = np.einsum("ijc,ijc->ij", difference, difference)[..., None]
         return difference, (ROBUST**2 / (ROBUST**2 + square)) ** 2
 
     def cost(self, features: np.ndarray) -> float:
-        square = ((features - self.goal) ** 2).sum(-1, dtype=np.float64)
-        return float((square * ROBUST**2 / (ROBUST**2 + square)).mean())
+        difference = features - self.goal
+        square = np.einsum("ijc,ijc->ij", difference, difference)
+        return float((square / (1 + square / ROBUST**2)).mean(dtype=np.float64))
 
     def systems(
         self, subject: Subject, poses: Poses, features: np.ndarray, pixels: np.ndarray
@@ -171,7 +171,7 @@ class _Target:
         out = []
         for k in range(count):
             base = pixels[k]
-            mean = base[..., :3].sum((0, 1)) / max(float(base[..., 3].sum()), 1e-6)
+            mean = mean_color(base)
             spread = color_spread(base) if self.color else 1.0
             pairs = [_features(d, mean, max(spread, 0.3 * self.view.contrast), self.color) for d in drawn[k]]
             plus_minus = [(pairs[0] - pairs[1]), (pairs[2] - pairs[3])]

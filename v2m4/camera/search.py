@@ -8,6 +8,7 @@ compared by a handful of matrix products.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -21,13 +22,14 @@ from v2m4.transforms import look_at, rotation_angle_deg, rotation_from_vector
 @dataclass(frozen=True)
 class SearchOptions:
     """``directions`` on the sphere, ``rolls`` in a full turn, ``size`` of the pictures in pixels, ``keep`` hypotheses
-    that are at least ``apart_deg`` apart."""
+    that are at least ``apart_deg`` apart. The mesh is drawn with about ``faces`` triangles."""
 
     directions: int = 300
     rolls: int = 36
     size: int = 64
     keep: int = 6
-    apart_deg: float = 20.0
+    apart_deg: float = 25.0
+    faces: int = 1200
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,16 @@ def fibonacci_directions(count: int) -> np.ndarray:
     return np.stack([flat * np.sin(angle), height, flat * np.cos(angle)], -1)
 
 
+@lru_cache(maxsize=4)
+def level_rotations(count: int) -> np.ndarray:
+    """(N,3,3) mesh-to-camera rotations of level cameras that look at the mesh from each of the directions."""
+    return np.stack([look_at(d)[:3, :3] for d in fibonacci_directions(count)])
+
+
 def search(view: View, subject: Subject, options: SearchOptions) -> list[Sample]:
     """The best poses of ``subject`` in ``view``, best first, apart from each other in angle."""
-    small = view.resized(options.size)
-    directions = fibonacci_directions(options.directions)
-    level = np.stack([look_at(d)[:3, :3] for d in directions])
+    small, subject = view.resized(options.size), subject.simplified(options.faces)
+    level = level_rotations(options.directions)
     positions = fit_positions(small, subject, level)
     drawings = subject.draw(level, positions, small.K, small.size)
     angles = 2 * np.pi * np.arange(options.rolls) / options.rolls

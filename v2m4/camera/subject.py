@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from v2m4.render import ZBuffer, masks
+from v2m4.transforms import scale_K
 from v2m4.types import Mesh
 
 #: Pixels drawn in one go, to bound memory.
@@ -35,6 +36,22 @@ class Subject:
         colors = None if mesh.colors is None else mesh.colors.astype(np.float32) / 255
         return cls(mesh.vertices.astype(np.float64) - centre, mesh.faces, colors, centre)
 
+    def simplified(self, faces: int) -> Subject:
+        """The same object in about ``faces`` triangles, for small pictures; colours come from the nearest vertex."""
+        if len(self.faces) <= faces:
+            return self
+        from fast_simplification import simplify
+        from scipy.spatial import cKDTree
+
+        points, triangles = simplify(self.vertices.astype(np.float32), self.faces, target_count=faces)
+        if len(triangles) < faces // 4:  # not a surface that can be simplified; draw it as it is
+            return self
+        colors = None
+        if self.colors is not None:
+            used = np.unique(self.faces)
+            colors = self.colors[used[cKDTree(self.vertices[used]).query(points)[1]]]
+        return Subject(points.astype(np.float64), triangles.astype(np.int32), colors, self.centre)
+
     @cached_property
     def radius(self) -> float:
         """Distance of the farthest used vertex from the centre."""
@@ -42,8 +59,8 @@ class Subject:
 
     def placed(self, rotations: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Poses (N,3,3), (N,3) -> points (N,V,3) float32 in camera coordinates."""
-        points = np.einsum("nij,vj->nvi", rotations, self.vertices) + positions[:, None]
-        return points.astype(np.float32)
+        turned = self.vertices.astype(np.float32) @ np.swapaxes(rotations, 1, 2).astype(np.float32)
+        return turned + positions[:, None].astype(np.float32)
 
     def masks(self, rotations: np.ndarray, positions: np.ndarray, K: np.ndarray, size: int) -> np.ndarray:
         """(N,S,S) bool silhouettes."""
@@ -53,9 +70,18 @@ class Subject:
         ]
         return np.concatenate(parts)
 
-    def draw(self, rotations: np.ndarray, positions: np.ndarray, K: np.ndarray, size: int) -> np.ndarray:
-        """(N,S,S,4) float32: colour (0 without colours) premultiplied by coverage, and coverage."""
-        parts = [self._draw(rotations[part], positions[part], K, size) for part in _parts(len(rotations), size)]
+    def draw(
+        self, rotations: np.ndarray, positions: np.ndarray, K: np.ndarray, size: int, supersample: int = 1
+    ) -> np.ndarray:
+        """(N,S,S,4) float32: colour (0 without colours) premultiplied by coverage, and coverage; each pixel is the mean
+        of ``supersample``² samples."""
+        fine, lens = size * supersample, scale_K(K, supersample)
+        parts = []
+        for part in _parts(len(rotations), fine):
+            drawn = self._draw(rotations[part], positions[part], lens, fine)
+            if supersample > 1:
+                drawn = drawn.reshape(-1, size, supersample, size, supersample, 4).mean((2, 4), dtype=np.float32)
+            parts.append(drawn)
         return np.concatenate(parts)
 
     def _draw(self, rotations: np.ndarray, positions: np.ndarray, K: np.ndarray, size: int) -> np.ndarray:

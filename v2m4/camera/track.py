@@ -7,6 +7,7 @@ no flips unless the pictures insist on one (a generator that did turn its mesh r
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,7 @@ def choose(hypotheses: list[list[Hypothesis]]) -> list[int]:
     """The hypothesis of each keyframe on the best path through all of them."""
     total = np.array([h.score for h in hypotheses[0]])
     back: list[np.ndarray] = []
-    for before, now in zip(hypotheses[:-1], hypotheses[1:], strict=True):
+    for before, now in itertools.pairwise(hypotheses):
         a = np.stack([h.rotation for h in before])[:, None]
         b = np.stack([h.rotation for h in now])[None]
         angle = rotation_angle_deg(np.swapaxes(a, -1, -2) @ b)
@@ -103,8 +104,8 @@ def bridged(placement: Placement, times_s: np.ndarray, good: np.ndarray) -> Plac
         return placement
     rotations, positions = placement.rotations.copy(), placement.positions.copy()
     for k in np.flatnonzero(~good):
-        a = anchors[max(np.searchsorted(anchors, k) - 1, 0)]
-        b = anchors[min(np.searchsorted(anchors, k), len(anchors) - 1)]
+        after = int(np.searchsorted(anchors, k))
+        a, b = anchors[max(after - 1, 0)], anchors[min(after, len(anchors) - 1)]
         share = 0.0 if a == b else float((times_s[k] - times_s[a]) / (times_s[b] - times_s[a]))
         rotations[k] = between(rotations[a], rotations[b], share)
         depth = np.exp((1 - share) * np.log(positions[a, 2]) + share * np.log(positions[b, 2]))

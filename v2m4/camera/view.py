@@ -46,11 +46,6 @@ class View:
         return np.array([[self.focal, 0, self.size / 2], [0, self.focal, self.size / 2], [0, 0, 1.0]])
 
     @cached_property
-    def mean_color(self) -> np.ndarray:
-        """(3,) colour of the object on average."""
-        return self.pixels[..., :3].sum((0, 1)) / max(float(self.coverage.sum()), 1e-6)
-
-    @cached_property
     def contrast(self) -> float:
         """Standard deviation of the object's colour about its mean, over all channels."""
         return color_spread(self.pixels)
@@ -63,13 +58,20 @@ class View:
         return View(self.rotation, self.focal * size / self.size, shrink(self.pixels), shrink(self.inside))
 
 
+def mean_color(pixels: np.ndarray) -> np.ndarray:
+    """(3,) mean colour of premultiplied ``pixels`` (S,S,4), weighted by coverage."""
+    total = np.ones(pixels.shape[0] * pixels.shape[1], np.float32) @ pixels.reshape(-1, 4)
+    return total[:3] / max(float(total[3]), 1e-6)
+
+
 def color_spread(pixels: np.ndarray) -> float:
-    """Standard deviation of premultiplied ``pixels`` (S,S,4) about their mean colour, weighted by coverage."""
-    weight = pixels[..., 3]
-    total = max(float(weight.sum()), 1e-6)
-    mean = pixels[..., :3].sum((0, 1)) / total
-    centred = pixels[..., :3] - weight[..., None] * mean
-    return float(np.sqrt((centred**2).sum() / (3 * total)))
+    """Standard deviation of premultiplied ``pixels`` (S,S,4) about their mean colour, over all channels."""
+    flat = pixels.reshape(-1, 4)
+    products = (flat.T @ flat).astype(np.float64)
+    total = max(float(flat[:, 3].sum()), 1e-6)
+    mean = mean_color(pixels).astype(np.float64)
+    square = np.trace(products[:3, :3]) - 2 * mean @ products[:3, 3] + mean @ mean * products[3, 3]
+    return float(np.sqrt(max(square, 0.0) / (3 * total)))
 
 
 def make_view(image: np.ndarray, K: np.ndarray, size: int) -> View:
@@ -77,7 +79,6 @@ def make_view(image: np.ndarray, K: np.ndarray, size: int) -> View:
 
     The virtual camera looks at the centroid of the object. InputError when the picture shows no object.
     """
-    height, width = image.shape[:2]
     alpha = image[..., 3]
     threshold = 0.5 * float(alpha.max())
     rows, columns = np.nonzero(alpha > threshold) if threshold > 0 else (np.zeros(0), np.zeros(0))

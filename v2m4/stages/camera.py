@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,8 +64,9 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     keyframes = list(meshes)
     poses, measure = assemble(known, list(meshes.values()), clip.times_s[keyframes], options.smooth_s)
     _report(ctx, keyframes, poses, measure)
-    for k, pose in ctx.track(list(zip(keyframes, poses, strict=True)), "overlays"):
-        _write_overlay(ctx.out / "overlays" / f"{formats.frame_name(k)}.png", clip, k, meshes[k], K, pose)
+    by_frame = dict(zip(keyframes, poses, strict=True))
+    for k in ctx.track(keyframes, "overlays"):
+        _write_overlay(ctx.out / "overlays" / f"{formats.frame_name(k)}.png", clip, k, meshes[k], K, by_frame[k])
     _write(ctx.out, options, clip, keyframes, K, poses)
 
 
@@ -77,20 +79,16 @@ def _hypotheses(
     how = _settings(options)
     known = []
     for k in ctx.track(meshes, "camera search"):
-        image, mesh = clip.frame(k).image, meshes[k]
-        path = _saved_path(ctx, k, 0)
-        known.append(_kept(path, lambda image=image, mesh=mesh: keyframe.solve(image, mesh, K, how)))
+        solve = partial(keyframe.solve, clip.frame(k).image, meshes[k], K, how)
+        known.append(_kept(_saved_path(ctx, k, 0), solve))
     for number in range(1, options.neighbour_rounds + 1):
         chosen = [h[c] for h, c in zip(known, track.choose(known), strict=True)]
         starts = track.warm_starts(chosen, known)
-        busy = [item for item in zip(meshes, range(len(known)), starts, strict=True) if len(item[2])]
-        for k, n, rotations in ctx.track(busy, f"neighbours, round {number}"):
-            image, mesh = clip.frame(k).image, meshes[k]
-            more = _kept(
-                _saved_path(ctx, k, number),
-                lambda image=image, mesh=mesh, r=rotations: keyframe.solve_from(image, mesh, K, r, how),
-            )
-            known[n] = track.merged(known[n], more, how.merge_deg)
+        busy = {k: n for n, k in enumerate(meshes) if len(starts[n])}
+        for k in ctx.track(busy, f"neighbours, round {number}"):
+            n = busy[k]
+            solve = partial(keyframe.solve_from, clip.frame(k).image, meshes[k], K, how, starts[n])
+            known[n] = track.merged(known[n], _kept(_saved_path(ctx, k, number), solve), how.merge_deg)
     return known
 
 

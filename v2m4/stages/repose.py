@@ -53,8 +53,9 @@ def run(ctx: StageContext, options: ReposeOptions, ingest: Path, camera: Path, r
     trusted = np.array([entries[k]["trusted"] for k in keyframes])
     world = build_world(poses, list(meshes.values()), trusted, options.size_m)
     placed = []
-    for k, matrix in ctx.track(list(zip(keyframes, world.mesh_to_world, strict=True)), "repose"):
-        placed.append(meshes[k].moved(apply(matrix, meshes[k].vertices.astype(np.float64))))
+    to_world = dict(zip(keyframes, world.mesh_to_world, strict=True))
+    for k in ctx.track(keyframes, "repose"):
+        placed.append(meshes[k].moved(apply(to_world[k], meshes[k].vertices.astype(np.float64))))
         path = formats.mesh_path(ctx.out, k)
         if not path.exists():
             formats.write_mesh(path, placed[-1])
@@ -85,7 +86,7 @@ def _write_world(
     )
 
 
-def _overlaid(meshes: list[Mesh], size: int = 384, most: int = 12) -> np.ndarray:
+def _overlaid(meshes: list[Mesh], size: int = 320, most: int = 8) -> np.ndarray:
     """Keyframes spread over the clip, drawn over each other in fading colours from early to late: (H,W,3) uint8."""
     from v2m4.camera.repose import viewing_cameras
     from v2m4.render.preview import contact_sheet, on_white

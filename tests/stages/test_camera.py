@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from camera_cases import creature, photograph, pose
+from conftest import FakeContext
+
+from v2m4 import formats
+from v2m4.errors import InputError
+from v2m4.stages import camera
+from v2m4.transforms import apply, rotation_angle_deg, rotation_from_vector, split_similarity
+
+QUICK = camera.CameraOptions(directions=120, rolls=24, search_size=40, refine_size=96)
+
+
+def _true_poses(count: int) -> list[np.ndarray]:
+    return [pose(30 + 6 * k, 12, 4, at=(0.05 * k - 0.1, 0.05, 2.4)) for k in range(count)]
+
+
+def _write_clip(folder: Path, count: int, bad: int | None = None) -> tuple[Path, Path]:
+    """A creature that turns; each mesh is turned and scaled on its own; mesh ``bad`` is of another thing."""
+    ingest, generate = folder / "ingest", folder / "generate"
+    rng = np.random.default_rng(3)
+    times = [k / 8 for k in range(count + 1)]
+    for k, true in enumerate(_true_poses(count)):
+        image, _ = photograph(creature(), true, 160, 128)
+        formats.write_image(ingest / "frames" / f"{k:05d}.png", image)
+        if k == bad:
+            lump = creature().moved(np.abs(creature().vertices[:, [1, 2, 0]]) * [1, 0.2, 0.3])
+            formats.write_mesh(formats.mesh_path(generate, k), lump)
+        else:
+            jitter = rotation_from_vector(rng.normal(size=3) * 0.05) * (1 + 0.03 * rng.normal())
+            formats.write_mesh(formats.mesh_path(generate, k), creature().moved(creature().vertices @ jitter.T))
+    blank = np.zeros((128, 160, 4), np.uint8)  # a frame that is no keyframe
+    formats.write_image(ingest / "frames" / f"{count:05d}.png", blank)
+    frames = [{"index": k, "time_s": t, "name": f"{k}", "source_index": k} for k, t in enumerate(times)]
+    meta = {"width": 160, "height": 128, "frames": frames, "keyframes": list(range(count))}
+    formats.write_json(ingest / "clip.json", meta)
+    return ingest, generate
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five keyframes, the fourth of them of another thing, solved once."""
+    folder = tmp_path_factory.mktemp("walk")
+    ingest, generate = _write_clip(folder, 5, bad=3)
+    camera.run(FakeContext(folder / "camera"), QUICK, ingest, generate)
+    return folder
+
+
+def test_the_meshes_are_found_and_the_foreign_one_is_bridged(walked: Path) -> None:
+    cameras = json.loads((walked / "camera" / "cameras.json").read_text())
+    poses = json.loads((walked / "camera" / "poses.json").read_text())
+    assert [e["trusted"] for e in cameras["keyframes"]] == [True, True, True, False, True]
+    assert [p is None for p in poses] == [False, False, False, True, False, True]
+    for k, true in enumerate(_true_poses(5)):
+        entry = cameras["keyframes"][k]
+        found = np.array(entry["world_to_camera"])
+        assert np.abs(found[:3, :3] @ found[:3, :3].T - np.eye(3)).max() < 1e-9
+        if k == 3:
+            assert rotation_angle_deg(found[:3, :3], true[:3, :3]) < 10  # between its neighbours
+            continue
+        assert entry["iou"] > 0.93
+        # where the mesh lies in the camera is what the picture shows, up to one size for the whole clip
+        mesh = formats.read_mesh(walked / "generate" / "meshes" / f"{k:05d}.glb").vertices.astype(float)
+        found = apply(np.array(poses[k]), mesh)
+        wanted = apply(true, creature().vertices.astype(float))
+        unit = wanted[:, 2].mean() / found[:, 2].mean()
+        assert np.abs(found * unit - wanted).max() < 0.03
+
+
+def test_scale_and_matrix_together_are_the_pose(walked: Path) -> None:
+    cameras = json.loads((walked / "camera" / "cameras.json").read_text())
+    poses = json.loads((walked / "camera" / "poses.json").read_text())
+    for entry in cameras["keyframes"]:
+        if entry["trusted"]:
+            whole = np.array(entry["world_to_camera"]) @ np.diag([*[entry["scale"]] * 3, 1.0])
+            assert np.allclose(whole, poses[entry["index"]], atol=1e-12)
+
+
+def test_an_overlay_shows_frame_drawing_and_difference(walked: Path) -> None:
+    names = sorted(p.name for p in (walked / "camera" / "overlays").iterdir())
+    assert names == [f"{k:05d}.png" for k in range(5)]
+    assert formats.read_rgb(walked / "camera" / "overlays" / "00000.png").shape[1] >= 3 * 160
+
+
+def test_an_interrupted_run_ends_with_the_same_bytes(walked: Path, tmp_path: Path) -> None:
+    out = tmp_path / "camera"
+    shutil.copytree(walked / "camera", out)
+    for lost in ("cameras.json", "poses.json", "overlays/00002.png", "search/00001.0.json"):
+        (out / lost).unlink()
+    camera.run(FakeContext(out), QUICK, walked / "ingest", walked / "generate")
+    before = {p.relative_to(walked / "camera"): p.read_bytes() for p in (walked / "camera").rglob("*") if p.is_file()}
+    assert {p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+
+
+def test_no_meshes_is_an_error(tmp_path: Path, context: FakeContext) -> None:
+    with pytest.raises(InputError, match="no meshes"):
+        camera.run(context, QUICK, tmp_path, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_bench_clip_keeps_the_errors_it_should(shared: Path, tmp_path: Path) -> None:
+    """Four keyframes of a running fox: simulated generator output against exact truth."""
+    source = shared / "bench" / "dev" / "fox_run"
+    meta = json.loads((source / "meta.json").read_text())["canonical_to_world"]["generated"]
+    cameras = np.array(json.loads((source / "camera.json").read_text())["world_to_camera"])
+    ingest, generate = tmp_path / "ingest", tmp_path / "generate"
+    for k in range(4):
+        (ingest / "frames").mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / "frames" / f"{k:03d}.png", ingest / "frames" / f"{k:05d}.png")
+        formats.write_mesh(formats.mesh_path(generate, k), formats.read_mesh(source / "generated" / f"{k:03d}.glb"))
+    frames = [{"index": k, "time_s": k / 12} for k in range(4)]
+    formats.write_json(ingest / "clip.json", {"width": 512, "height": 512, "frames": frames, "keyframes": [0, 1, 2, 3]})
+    camera.run(FakeContext(tmp_path / "camera"), camera.CameraOptions(), ingest, generate)
+    poses = json.loads((tmp_path / "camera" / "poses.json").read_text())
+    errors = []
+    for k in range(4):
+        true = split_similarity(cameras[k] @ np.array(meta[k]))
+        errors.append(float(rotation_angle_deg(split_similarity(np.array(poses[k]))[1], true[1])))
+    assert np.mean(errors) < 2.5
+    assert max(errors) < 5
