@@ -166,8 +166,8 @@ def test_times_that_do_not_rise_are_spread_and_said():
     clock = _Clock(Fraction(30))
     times = [clock.read(Stamp(pts), Fraction(1, 1000))[0] for pts in (500, 533, 533, 530, 600, 0, 33)]
     np.testing.assert_allclose(times, [0, 0.033, 0.034, 0.035, 0.1, 0.165, 0.198], atol=1e-9)
-    assert any("2 frames do not come later" in n for n in clock.notes())
-    assert any("jumps back 1 times" in n for n in clock.notes())
+    assert any("2 frames do not come later" in n for n in clock.warnings())
+    assert any("jumps back 1 times" in n for n in clock.warnings())
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------
@@ -490,4 +490,4 @@ def test_the_real_animal_comes_in_natural_order_with_its_alpha(shared):
     reader = read_frames(shared / "data" / "triceratops")
     first = next(iter(reader))
     assert reader.length == 32 and first.name == "0.png" and first.image.shape == (720, 720, 4)
-    assert [p.name for p in reader._files] == [f"{i}.png" for i in range(32)]
+    assert [p.name for p in reader.files] == [f"{i}.png" for i in range(32)]

@@ -29,11 +29,11 @@ _GUESSED_RATE = 25.0
 
 
 def video_frames(
-    path: Path, info: dict[str, Any], notes: list[str]
+    path: Path, info: dict[str, Any], facts: list[str], warnings: list[str]
 ) -> Iterator[tuple[float, float | None, np.ndarray]]:
     """(start in s, duration in s or None, (H,W,3|4) uint8 sRGB upright) of every frame, decoder flushed.
 
-    ``info`` and ``notes`` are filled on the way: codec, pixel format, header counts, offset, and everything odd.
+    ``info``, ``facts`` and ``warnings`` are filled on the way: codec, pixel format, header counts, and everything odd.
     InputError for a file that is cut off, has no pictures, or has a frame that cannot be decoded.
     """
     import av
@@ -41,7 +41,7 @@ def video_frames(
     _check_whole(path)
     container = _open(path)
     with container:
-        stream = _stream(container, path, notes)
+        stream = _stream(container, path, warnings)
         decoder = _decoder(stream, path)
         clock = _Clock(stream.average_rate or stream.guessed_rate)
         info.update(_header(stream, decoder))
@@ -52,7 +52,7 @@ def video_frames(
                     if frame.is_corrupt:
                         raise InputError(*_damaged(path, index))
                     if index == 0:
-                        info.update(_first_frame(frame, stream, notes))
+                        info.update(_first_frame(frame, stream, warnings))
                     time, duration = clock.read(frame, stream.time_base)
                     image = _upright(_square(_pixels(frame), _pixel_aspect(stream)), frame)
                     yield time, duration, image
@@ -61,9 +61,11 @@ def video_frames(
             raise InputError(*_damaged(path, index)) from None
     header = stream.frames
     info["offset_s"] = clock.offset
-    notes += clock.notes()
+    warnings += clock.warnings()
+    if abs(clock.offset) > 1e-9:
+        facts.append(f"the first frame is at {clock.offset:.3f} s; the clip starts at 0")
     if header and header != index:
-        notes.append(f"the header promises {header} frames, {index} were decoded; the clip has {index}")
+        warnings.append(f"the header promises {header} frames, {index} were decoded; the clip has {index}")
 
 
 # --- containers -------------------------------------------------------------------------------------------------------
@@ -87,7 +89,7 @@ def _open(path: Path) -> Any:
         ) from None
 
 
-def _stream(container: Any, path: Path, notes: list[str]) -> Any:
+def _stream(container: Any, path: Path, warnings: list[str]) -> Any:
     """The moving-picture stream (an mp3's cover is none)."""
     streams = [s for s in container.streams.video if not _is_cover(s)]
     if not streams:
@@ -97,7 +99,7 @@ def _stream(container: Any, path: Path, notes: list[str]) -> Any:
             "give a file with video",
         )
     if len(streams) > 1:
-        notes.append(f"the file has {len(streams)} video streams; the first is used")
+        warnings.append(f"the file has {len(streams)} video streams; the first is used")
     if streams[0].codec_context is None:
         raise InputError(f"{path}: no decoder for this video", "convert it to H.264 (mp4) or ProRes (mov)")
     streams[0].thread_type = "AUTO"
@@ -219,7 +221,7 @@ class _Clock:
         duration = getattr(frame, "duration", None)
         return time, float(duration * base) if duration else None
 
-    def notes(self) -> list[str]:
+    def warnings(self) -> list[str]:
         out = []
         if self.untimed:
             out.append(f"{self.untimed} frames carry no time; they are spaced by {self.step:.4g} s")
@@ -227,8 +229,6 @@ class _Clock:
             out.append(f"{self.slips} frames do not come later than the one before; each was set 1 ms after it")
         if self.restarts:
             out.append(f"the time jumps back {self.restarts} times (joined recordings?); the parts follow one another")
-        if abs(self.offset) > 1e-9:
-            out.append(f"the first frame is at {self.offset:.3f} s; the clip starts at 0")
         return out
 
 
@@ -282,14 +282,14 @@ def _header(stream: Any, decoder: Any) -> dict[str, Any]:
     }
 
 
-def _first_frame(frame: Any, stream: Any, notes: list[str]) -> dict[str, Any]:
+def _first_frame(frame: Any, stream: Any, warnings: list[str]) -> dict[str, Any]:
     transfer = _HDR_TRANSFERS.get(int(getattr(frame, "color_trc", 0) or 0))
     if transfer:
-        notes.append(
+        warnings.append(
             f"HDR source ({transfer}): it is read as if it were sRGB and will look pale; convert it to SDR first"
         )
     if frame.interlaced_frame:
-        notes.append("the video is interlaced; moving edges will show combs: deinterlace it first")
+        warnings.append("the video is interlaced; moving edges will show combs: deinterlace it first")
     turn, mirror = _orientation(frame)
     return {
         "pixel_format": frame.format.name,

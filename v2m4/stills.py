@@ -40,7 +40,8 @@ class Listing:
     """The pictures of a folder in natural order, and a sentence about everything odd in it."""
 
     files: tuple[Path, ...]
-    notes: tuple[str, ...]
+    facts: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def list_pictures(folder: Path) -> Listing:
@@ -53,10 +54,10 @@ def list_pictures(folder: Path) -> Listing:
     if not files:
         held = f"it holds {_names(skipped)}" if skipped else "it is empty"
         raise InputError(f"{folder}: no pictures in this folder ({held})", f"known are {', '.join(PICTURE_SUFFIXES)}")
-    notes = [f"{len(files)} pictures in natural order, {files[0].name} to {files[-1].name}"]
+    facts = [f"{len(files)} pictures in natural order, {files[0].name} to {files[-1].name}"]
     if skipped:
-        notes.append(f"skipped, not taken as frames: {_names(skipped)}")
-    return Listing(tuple(files), (*notes, *_numbering(files)))
+        facts.append(f"skipped, not taken as frames: {_names(skipped)}")
+    return Listing(tuple(files), tuple(facts), tuple(_numbering(files)))
 
 
 def _names(paths: list[Path], limit: int = 6) -> str:
@@ -65,7 +66,7 @@ def _names(paths: list[Path], limit: int = 6) -> str:
 
 
 def _numbering(files: list[Path]) -> list[str]:
-    """Notes on gaps, doubles and foreign names in the numbering of the files."""
+    """Warnings about gaps, doubles and foreign names in the numbering of the files."""
     found = [re.search(r"^(.*?)(\d+)\D*$", p.stem) for p in files]
     if not all(found) or len(files) < 2:
         return []
@@ -186,10 +187,10 @@ def is_animated(image: Any) -> bool:
     return bool(getattr(image, "is_animated", False)) and image.format in ("GIF", "WEBP", "PNG", "AVIF", "JXL")
 
 
-def animation_frames(path: Path, notes: list[str]) -> Iterator[tuple[float, float, np.ndarray]]:
+def animation_frames(path: Path, warnings: list[str]) -> Iterator[tuple[float, float, np.ndarray]]:
     """(start in s, duration in s, pixels) of each frame of a GIF, WebP or APNG, composited.
 
-    A frame without a duration lasts 0.1 s as in browsers; the caller's ``notes`` say so.
+    A frame without a duration lasts 0.1 s as in browsers; the caller's ``warnings`` say so.
     """
     image = open_picture(path)
     first = 1 if image.info.get("default_image") else 0  # an APNG's stand-in picture is no frame of the animation
@@ -205,7 +206,7 @@ def animation_frames(path: Path, notes: list[str]) -> Iterator[tuple[float, floa
         yield start / 1000, duration / 1000, pixels
         start += duration
     if unset:
-        notes.append(f"{unset} frames of {path.name} have no duration; each is shown for {_BROWSER_DELAY_MS:.0f} ms")
+        warnings.append(f"{unset} frames of {path.name} have no duration; each is shown for {_BROWSER_DELAY_MS:.0f} ms")
 
 
 def resize(image: np.ndarray, width: int, height: int) -> np.ndarray:

@@ -3,7 +3,8 @@
 :func:`read_frames` gives a reader that can be gone through more than once and never holds more than two pictures.
 Nothing is lost in silence: what was decoded is what is counted, whatever a header says; a file that is cut off or has
 a frame that cannot be decoded is refused with the number of that frame, because a clip with a hole in the middle would
-only be noticed an hour later. Everything odd that is *not* refused becomes a sentence in ``reader.notes``.
+only be noticed an hour later. Everything odd that is *not* refused becomes a sentence in
+``reader.warnings``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class _Decoded:
 
 
 class FrameReader:
-    """Iterate over it for :class:`Picture`; afterwards ``info`` and ``notes`` describe the whole clip.
+    """Iterate over it for :class:`Picture`; afterwards ``info``, ``facts`` and ``warnings`` describe the whole clip.
 
     ``info``: name, kind ("video", "animation", "picture" or "folder"), frames_decoded, duration_s, fps (mean),
     constant_rate, and what the container says (codec, pixel format, header frame count, offset_s, ...).
@@ -62,25 +63,33 @@ class FrameReader:
         self.path, self.fps = Path(path), _checked_rate(fps)
         self.kind = _kind(self.path)
         self.length: int | None = None
-        self._files: tuple[Path, ...] = ()
-        self._listing_notes: tuple[str, ...] = ()
+        self.files: tuple[Path, ...] = ()
+        self._listing: stills.Listing | None = None
         if self.kind in ("folder", "picture"):
             self._list()
-        self.notes: list[str] = []
+        self._start()
+
+    def _start(self) -> None:
+        self.facts: list[str] = list(self._listing.facts) if self._listing else []
+        self.warnings: list[str] = list(self._listing.warnings) if self._listing else []
         self.info: dict[str, Any] = {"name": self.path.name, "kind": self.kind}
+
+    @property
+    def notes(self) -> list[str]:
+        """Everything there is to say about the clip: facts, then warnings."""
+        return self.facts + self.warnings
 
     def _list(self) -> None:
         if self.kind == "picture":
-            self._files = (self.path,)
+            self.files = (self.path,)
         else:
-            listing = stills.list_pictures(self.path)
-            self._files, self._listing_notes = listing.files, listing.notes
-        self.length = len(self._files)
-        _check_one_size(self._files)
+            self._listing = stills.list_pictures(self.path)
+            self.files = self._listing.files
+        self.length = len(self.files)
+        _check_one_size(self.files)
 
     def __iter__(self) -> Iterator[Picture]:
-        self.notes = list(self._listing_notes)
-        self.info = {"name": self.path.name, "kind": self.kind}
+        self._start()
         decode = {"video": self._video, "animation": self._animation}.get(self.kind, self._stills)
         watched = self._watch(decode())
         yield from self._resampled(watched) if self.fps and self._resamples else self._plain(watched)
@@ -108,7 +117,8 @@ class FrameReader:
             last.add(number)
             yield Picture(k, number, k / self.fps, held.name, held.image)
             k += 1
-        self.notes.append(f"resampled to {self.fps:g} frames/s: {k} frames from {len(last)} of {number + 1} decoded")
+        self.info.update(fps=self.fps, constant_rate=True, source_fps=self.info["fps"])
+        self.facts.append(f"resampled to {self.fps:g} frames/s: {k} frames from {len(last)} of {number + 1} decoded")
 
     def _watch(self, frames: Iterator[_Decoded]) -> Iterator[_Decoded]:
         """Passes frames on, checks that they keep one size, and sums up the clip at the end."""
@@ -133,18 +143,18 @@ class FrameReader:
 
     def _stills(self) -> Iterator[_Decoded]:
         fps = self.fps or DEFAULT_FOLDER_FPS
-        if not self.fps and len(self._files) > 1:
-            self.notes.append(f"a folder of pictures has no rate: taken as {fps:g} frames/s (set ingest.fps)")
-        for index, path in enumerate(self._files):
+        if not self.fps and len(self.files) > 1:
+            self.facts.append(f"a folder of pictures has no rate: taken as {fps:g} frames/s (set ingest.fps)")
+        for index, path in enumerate(self.files):
             yield _Decoded(index / fps, 1 / fps, path.name, stills.read_picture(path))
 
     def _animation(self) -> Iterator[_Decoded]:
-        frames = stills.animation_frames(self.path, self.notes)
+        frames = stills.animation_frames(self.path, self.warnings)
         for index, (start, duration, image) in enumerate(frames):
             yield _Decoded(start, duration, f"{self.path.name}#{index}", image)
 
     def _video(self) -> Iterator[_Decoded]:
-        frames = containers.video_frames(self.path, self.info, self.notes)
+        frames = containers.video_frames(self.path, self.info, self.facts, self.warnings)
         for index, (start, duration, image) in enumerate(frames):
             yield _Decoded(start, duration, f"{self.path.name}#{index}", image)
 

@@ -252,6 +252,16 @@ def rembg_model_path(model: str) -> Path:
     return Path(home).expanduser() / f"{model}.onnx"
 
 
+def _newer_model_path(model: str) -> Path:
+    """Where rembg from 2.0.80 or so on looks first; an older one would not look there, and download."""
+    try:
+        from rembg.sessions.base import BaseSession
+
+        return Path(BaseSession.rembg_home()) / "models" / model / f"{model}.onnx"
+    except (ImportError, AttributeError):
+        return rembg_model_path(model)
+
+
 class Rembg:
     """Object masks for any background by the ``rembg`` package; weights are read from disk, never downloaded."""
 
@@ -269,7 +279,7 @@ class Rembg:
                 "MIT",
             ) from None
         path = rembg_model_path(model)
-        if not path.is_file():
+        if not path.is_file() and not _newer_model_path(model).is_file():
             raise InputError(
                 f"the weights of the mask model {model} are missing: {path} ({size}, licence {self.licence})",
                 f"put {path.name} there, from {_REMBG_FILES}; nothing is downloaded unasked. "
@@ -355,7 +365,7 @@ def is_premultiplied(images: Iterable[np.ndarray]) -> bool:
         straight += float(np.abs(seen - inner).sum())
         multiplied += float(np.abs(seen - inner * share).sum())
         pixels += edge.sum() * bool(solid.any())
-    return pixels >= 20 and multiplied < 0.5 * straight
+    return bool(pixels >= 20 and multiplied < 0.5 * straight)
 
 
 def unmultiply(image: np.ndarray) -> np.ndarray:

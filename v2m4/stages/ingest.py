@@ -1,0 +1,286 @@
+"""Read the clip: frames with their real times, the object cut out, and which frames become keyframes.
+
+``source`` is a video file, an animated GIF, WebP or APNG, a single picture, or a folder of pictures (natural order).
+``fps`` is the rate of a folder; a video is resampled to it by taking the nearest frames, else it keeps its own times.
+
+The object is found in this order (``background`` picks one): alpha the pictures bring is used as it is; a plain
+background is keyed out; else ``rembg`` cuts the object out, where it is installed and its weights are on disk. A frame
+without any object is an error that names it.
+
+Frames keep the full picture and its proportions; they are scaled down only where the longer side exceeds ``max_size``.
+
+Writes ``frames/NNNNN.png`` (RGBA, straight alpha; transparent pixels near the object carry its colour, so that no
+filter brings in a fringe), ``contact_sheet.png`` and ``clip.json``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from v2m4 import formats
+from v2m4.config import opt
+from v2m4.errors import ConfigError, InputError
+from v2m4.protocols import Matte, StageContext
+from v2m4.video import FrameReader, Picture, read_frames, resize
+
+if TYPE_CHECKING:
+    from v2m4.models.matte import Background
+
+THUMBNAILS = 24
+THUMBNAIL_PX = 192
+#: Alpha above this everywhere is no cut-out: lossy alpha planes stray by a few levels.
+OPAQUE = 250
+#: A frame whose most opaque pixel is below this is faint as a whole; its alpha is stretched.
+FAINT = 192
+#: Pictures with alpha that are looked at to tell straight from premultiplied colours.
+_EVIDENCE = 8
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """Options of the stage."""
+
+    source: Path | None = opt(None, "the clip: a video, an animated picture, or a folder of pictures", content=True)
+    fps: float | None = opt(
+        None, "rate of a folder of pictures (24 without); a video is resampled to it", minimum=0.01, maximum=1000
+    )
+    keyframe_step: int = opt(3, "every n-th frame is a keyframe, and the last one", minimum=1)
+    max_size: int = opt(1024, "longer side of the frames in pixels; larger ones are scaled down", minimum=16)
+    background: str = opt(
+        "auto",
+        "where the object's mask comes from: auto tries alpha, then a plain background, then rembg",
+        choices=("auto", "alpha", "key", "rembg"),
+    )
+    alpha_colours: str = opt(
+        "auto",
+        "colours of pictures with alpha: straight, or premultiplied by it",
+        choices=("auto", "straight", "premultiplied"),
+    )
+    key_holes: str = opt(
+        "auto",
+        "background colour enclosed by the object: cut it out, keep it, or judge by flatness and size",
+        choices=("auto", "cut", "keep"),
+    )
+    matte_model: str = opt("u2net", "model of rembg, for example u2net, u2netp, isnet-general-use, birefnet-general")
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """How the object is cut out of every frame of one clip.
+
+    ``method`` is "given", "key" or "rembg"; ``matte`` finds the mask of the latter two.
+    """
+
+    method: str
+    matte: Matte | None = None
+    background: Background | None = None
+    premultiplied: bool = False
+
+    def cut(self, picture: Picture, label: str) -> np.ndarray:
+        """(H,W,4) uint8, straight alpha, clean colours. InputError when there is no object in the picture."""
+        from v2m4.models import matte as room
+
+        if self.matte is not None:
+            rgb = picture.image[..., :3]
+            alpha = self.matte.alpha(rgb)
+            room.require_object(alpha, label, self.method)
+            return room.cut_out(rgb, alpha, self.background)
+        image = with_alpha(picture.image)
+        room.require_object(image[..., 3], label, self.method)
+        image = room.unmultiply(image) if self.premultiplied else image
+        return room.fill_transparent(_stretched(image))
+
+
+@dataclass
+class Review:
+    """What is worth a warning, gathered frame by frame from the finished pictures."""
+
+    touching: list[int] = field(default_factory=list)
+    faint: list[int] = field(default_factory=list)
+    opaque: list[int] = field(default_factory=list)
+    smallest_px: int = 1 << 30
+
+    def add(self, index: int, source: np.ndarray, frame: np.ndarray, method: str) -> None:
+        """``source`` (H,W,3|4) as read, ``frame`` (H,W,4) as stored."""
+        from v2m4.models.matte import foreground
+
+        mask = foreground(frame[..., 3])
+        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+        if mask[[0, -1]].any() or mask[:, [0, -1]].any():
+            self.touching.append(index)
+        self.smallest_px = min(self.smallest_px, int(max(np.ptp(rows), np.ptp(columns))) + 1)
+        if method == "given":
+            top = source[..., 3].max() if source.shape[2] == 4 else 255
+            if top < FAINT:
+                self.faint.append(index)
+            if source.shape[2] == 3 or source[..., 3].min() >= OPAQUE:
+                self.opaque.append(index)
+
+    def warnings(self, count: int) -> list[str]:
+        out = []
+        if self.opaque:
+            out.append(f"{_frames(self.opaque, count)} fully opaque: the whole picture is taken as the object")
+        elif self.touching:
+            out.append(f"the object touches the picture's border in {_frames(self.touching, count, '')}")
+        if self.faint:
+            out.append(f"{_frames(self.faint, count)} faint as a whole; the alpha was stretched to reach 255")
+        if self.smallest_px < 64:
+            out.append(f"the object is only {self.smallest_px} pixels long in one frame: expect little detail")
+        return out
+
+
+def run(ctx: StageContext, options: IngestOptions) -> None:
+    """Decode, cut out, store. InputError for a source that cannot be read and for frames without an object."""
+    if options.source is None:
+        raise ConfigError("there is no clip to read", "give a video file or a folder of pictures (ingest.source)")
+    reader = read_frames(options.source, options.fps)
+    cutter = plan(reader, options)
+    ctx.log.info(_describe(cutter))
+    review, frames, size = Review(), [], (0, 0)
+    for picture in ctx.track(reader, "frames", reader.length):
+        frame = _store(ctx.out, picture, cutter, options.max_size, reader.path)
+        review.add(picture.index, picture.image, frame, cutter.method)
+        size = (frame.shape[1], frame.shape[0])
+        frames.append(_entry(picture))
+    warnings = reader.warnings + review.warnings(len(frames))
+    for fact in reader.facts:
+        ctx.log.info(fact)
+    for warning in warnings:
+        ctx.log.warning(warning)
+    keyframes = choose_keyframes(len(frames), options.keyframe_step)
+    ctx.log.info(f"{len(frames)} frames, {len(keyframes)} keyframes, {size[0]}x{size[1]}")
+    _contact_sheet(ctx.out, frames)
+    clip = {
+        "source": reader.info,
+        "width": size[0],
+        "height": size[1],
+        "frames": frames,
+        "keyframes": keyframes,
+        "alpha": cutter.method,
+        "premultiplied": cutter.premultiplied,
+        "background": list(cutter.background.colour) if cutter.background else None,
+        "notes": reader.facts,
+        "warnings": warnings,
+    }
+    formats.write_json(ctx.out / "clip.json", clip)
+
+
+def plan(reader: FrameReader, options: IngestOptions) -> Cutter:
+    """Look the clip through, as far as it takes, and settle where its masks come from."""
+    from v2m4.models.matte import BorderSurvey, KeyMatte, Rembg
+
+    wanted = options.background
+    if wanted == "rembg":
+        return Cutter("rembg", Rembg(options.matte_model))
+    border = BorderSurvey()
+    pictures = iter(reader)
+    for picture in pictures:
+        if wanted != "key" and _has_cut_out(picture.image):
+            evidence = [with_alpha(p.image) for p in itertools.islice(pictures, _EVIDENCE - 1)]
+            return Cutter("given", premultiplied=_premultiplied([picture.image, *evidence], options.alpha_colours))
+        border.add(picture.image[..., :3])
+    if wanted == "alpha":
+        raise InputError(
+            f"{reader.path}: the pictures have no alpha, and ingest.background asks for it",
+            "give pictures with alpha, or set ingest.background to auto, key or rembg",
+        )
+    background = border.background()
+    if background is not None:
+        return Cutter("key", KeyMatte(background, options.key_holes), background)
+    if wanted == "key":
+        raise InputError(
+            f"{reader.path}: the picture's border has no single colour, so there is nothing to key out",
+            "give pictures with alpha, or set ingest.background to rembg",
+        )
+    return Cutter("rembg", Rembg(options.matte_model))
+
+
+def with_alpha(image: np.ndarray) -> np.ndarray:
+    """(H,W,3|4) uint8 -> (H,W,4); a picture without alpha is opaque."""
+    return image if image.shape[2] == 4 else np.dstack([image, np.full(image.shape[:2], 255, np.uint8)])
+
+
+def choose_keyframes(count: int, step: int) -> list[int]:
+    """Every ``step``-th of ``count`` frames, and the last."""
+    return sorted({*range(0, count, step), count - 1})
+
+
+def _has_cut_out(image: np.ndarray) -> bool:
+    return image.shape[2] == 4 and int(image[..., 3].min()) < OPAQUE
+
+
+def _premultiplied(images: list[np.ndarray], rule: str) -> bool:
+    from v2m4.models.matte import is_premultiplied
+
+    return is_premultiplied(images) if rule == "auto" else rule == "premultiplied"
+
+
+def _stretched(image: np.ndarray) -> np.ndarray:
+    """A frame that is faint as a whole, with its alpha stretched to 255; any other as it is."""
+    top = int(image[..., 3].max())
+    if top >= FAINT:
+        return image
+    alpha = np.round(image[..., 3:] * (255 / top)).astype(np.uint8)
+    return np.concatenate([image[..., :3], alpha], -1)
+
+
+def _store(out: Path, picture: Picture, cutter: Cutter, max_size: int, source: Path) -> np.ndarray:
+    """The finished frame, from disk where an interrupted run left it."""
+    from v2m4.models.matte import fill_transparent
+
+    path = out / "frames" / f"{formats.frame_name(picture.index)}.png"
+    if path.exists():
+        return formats.read_rgba(path)
+    frame = cutter.cut(picture, f"{source.name}: frame {picture.index} ({picture.name})")
+    height, width = frame.shape[:2]
+    scale = max_size / max(height, width)
+    if scale < 1:
+        frame = fill_transparent(resize(frame, max(1, round(width * scale)), max(1, round(height * scale))))
+    formats.write_image(path, frame)
+    return frame
+
+
+def _entry(picture: Picture) -> dict[str, Any]:
+    return {
+        "index": picture.index,
+        "time_s": picture.time_s,
+        "name": picture.name,
+        "source_index": picture.source_index,
+    }
+
+
+def _describe(cutter: Cutter) -> str:
+    if cutter.background is not None:
+        red, green, blue = (round(c) for c in cutter.background.colour)
+        return f"the background is plain, RGB {red} {green} {blue}: it is keyed out"
+    if cutter.method == "given":
+        return "the pictures bring their alpha" + (", premultiplied" if cutter.premultiplied else "")
+    return f"masks from {cutter.matte.name if cutter.matte else cutter.method}"
+
+
+def _frames(indices: list[int], count: int, verb: str = " are") -> str:
+    """ "frames 3, 4 and 7 are" or "all frames are"."""
+    if len(indices) == count:
+        return f"all {count} frames{verb}" if count > 1 else f"the only frame{' is' if verb else ''}"
+    shown = ", ".join(map(str, indices[:8])) + (" ..." if len(indices) > 8 else "")
+    return f"{len(indices)} of {count} frames ({shown}){verb}"
+
+
+def _contact_sheet(out: Path, frames: list[dict[str, Any]]) -> None:
+    """Up to 24 frames, evenly over the clip, on a checkerboard, each with its number and time."""
+    from v2m4.render.preview import contact_sheet, on_checker
+
+    picked = sorted({round(i) for i in np.linspace(0, len(frames) - 1, min(THUMBNAILS, len(frames)))})
+    thumbnails, labels = [], []
+    for index in picked:
+        image = formats.read_rgba(out / "frames" / f"{formats.frame_name(index)}.png")
+        scale = THUMBNAIL_PX / max(image.shape[:2])
+        height, width = (max(1, round(s * min(scale, 1))) for s in image.shape[:2])
+        thumbnails.append(on_checker(resize(image, width, height), 8))
+        labels.append(f"{index}  {frames[index]['time_s']:.3f} s")
+    formats.write_image(out / "contact_sheet.png", contact_sheet(thumbnails, 6, labels))
