@@ -75,7 +75,7 @@ def test_three_vertices_on_a_line_do_not_open_a_crack() -> None:
     assert volume(cleaned.mesh) == pytest.approx(1 / 6)
     a, b, c = (cleaned.mesh.vertices[cleaned.mesh.faces[:, k]] for k in range(3))
     assert np.linalg.norm(np.cross(b - a, c - a), axis=1).min() > 0.1
-    assert cleaned.notes == ("turned the long edge of 1 faces without area",)
+    assert cleaned.notes == ("turned the long edge of 1 face without area",)
 
 
 def test_reducing_keeps_shape_closedness_frame_and_colours() -> None:
@@ -92,10 +92,10 @@ def test_reducing_keeps_shape_closedness_frame_and_colours() -> None:
     assert cleaned.notes == (f"reduced from {len(ball.faces)} to {len(cleaned.mesh.faces)} faces",)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_too_few_faces_are_rejected_with_the_reason(count: int) -> None:
+@pytest.mark.parametrize(("count", "words"), [(1, "1 usable triangle;"), (3, "3 usable triangles;")])
+def test_too_few_faces_are_rejected_with_the_reason(count: int, words: str) -> None:
     corners = np.array([(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)])
-    with pytest.raises(InputError, match=f"{count} usable triangles; a body needs at least 4"):
+    with pytest.raises(InputError, match=f"{words} a body needs at least 4"):
         clean(Mesh(corners, TETRA[:count]))
 
 

@@ -107,7 +107,7 @@ OBJ = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\n"
     ("text", "reason"),
     [
         (OBJ, "no faces|cannot be read"),
-        (OBJ + "f 1 2 3\n", "1 usable triangles; a body needs at least 4"),
+        (OBJ + "f 1 2 3\n", "1 usable triangle; a body needs at least 4"),
         (OBJ.replace("v 0 0 1", "v 0 nan 1") + "f 1 3 2\nf 1 2 4\nf 2 3 4\nf 1 4 3\n", "NaN"),
         ("", "cannot be read|no faces"),
         ("f 1 2 9\n" + OBJ, "bad.obj"),

@@ -177,7 +177,7 @@ def test_parts_above_a_hundredth_stay_and_the_rest_is_told() -> None:
     assert silhouette_iou(mesh, mask) >= 0.97
     area = int(crumb.sum())
     assert notes == [
-        "left out 1 parts of the silhouette below 1% of its area "
+        "left out 1 part of the silhouette below 1% of its area "
         f"(together {area} of {int((mask | crumb).sum())} pixels)"
     ]
 

@@ -122,7 +122,7 @@ def test_one_reference_mesh_for_every_keyframe(context, ingest: Path, tmp_path: 
 def test_a_bad_mesh_stops_everything_before_any_work(context, ingest: Path, tmp_path: Path) -> None:
     write_bodies(tmp_path / "mine", ["a.glb", "b.glb"])
     (tmp_path / "mine" / "c.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n")
-    with pytest.raises(InputError, match=r"c\.obj: the mesh has 1 usable triangles"):
+    with pytest.raises(InputError, match=r"c\.obj: the mesh has 1 usable triangle"):
         generate.run(context, GenerateOptions(meshes=tmp_path / "mine"), ingest)
     assert files(context.out) == {}
 

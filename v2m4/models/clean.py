@@ -37,7 +37,7 @@ def clean(mesh: Mesh, max_faces: int | None = None) -> Cleaned:
     mesh = _drop_unused(mesh, notes)
     if len(mesh.faces) < MIN_FACES:
         raise InputError(
-            f"the mesh has {len(mesh.faces)} usable triangles; a body needs at least {MIN_FACES}",
+            f"the mesh has {counted(len(mesh.faces), 'usable triangle')}; a body needs at least {MIN_FACES}",
             "export the whole body as triangles" + (f" ({'; '.join(notes)})" if notes else ""),
         )
     if max_faces is not None and len(mesh.faces) > max_faces:
@@ -45,6 +45,11 @@ def clean(mesh: Mesh, max_faces: int | None = None) -> Cleaned:
         mesh = reduce(mesh, max_faces)
         notes.append(f"reduced from {before} to {len(mesh.faces)} faces")
     return Cleaned(mesh, tuple(notes))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """'1 face', '2 faces'."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _weld(mesh: Mesh, notes: list[str]) -> Mesh:
@@ -69,14 +74,14 @@ def _weld(mesh: Mesh, notes: list[str]) -> Mesh:
 def _drop_faces(mesh: Mesh, notes: list[str]) -> Mesh:
     faces, flips = _flip_flat(mesh.vertices, mesh.faces)
     if flips:
-        notes.append(f"turned the long edge of {flips} faces without area")
+        notes.append(f"turned the long edge of {counted(flips, 'face')} without area")
     bad = _flat(mesh.vertices, faces)
     if bad.any():
-        notes.append(f"dropped {int(bad.sum())} faces without area")
+        notes.append(f"dropped {counted(int(bad.sum()), 'face')} without area")
         faces = faces[~bad]
     _, first = np.unique(np.sort(faces, 1), axis=0, return_index=True)
     if len(first) < len(faces):
-        notes.append(f"dropped {len(faces) - len(first)} duplicate faces")
+        notes.append(f"dropped {counted(len(faces) - len(first), 'duplicate face')}")
         faces = faces[np.sort(first)]
     return Mesh(mesh.vertices, faces, mesh.colors) if flips or len(faces) < len(mesh.faces) else mesh
 
@@ -126,7 +131,7 @@ def _drop_unused(mesh: Mesh, notes: list[str]) -> Mesh:
     used[mesh.faces] = True
     if used.all():
         return mesh
-    notes.append(f"dropped {int((~used).sum())} vertices no face uses")
+    notes.append(f"dropped {counted(int((~used).sum()), 'vertex', 'vertices')} no face uses")
     number = np.cumsum(used) - 1
     return Mesh(mesh.vertices[used], number[mesh.faces], None if mesh.colors is None else mesh.colors[used])
 
@@ -181,7 +186,9 @@ def part_edges(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.
             for f, _ in pair:
                 _bisect(pieces[f], {a, b}, len(points) - 1)
     whole = np.delete(faces, list(pieces), axis=0)
-    return np.array(points), np.concatenate([whole, *(np.array(piece) for piece in pieces.values())])
+    faces = np.concatenate([whole, *(np.array(piece) for piece in pieces.values())])
+    used, compact = np.unique(faces, return_inverse=True)
+    return np.array(points)[used], compact.reshape(-1, 3)
 
 
 def _drop_pillows(faces: np.ndarray) -> np.ndarray:

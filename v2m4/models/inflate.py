@@ -19,7 +19,7 @@ from scipy import ndimage, sparse
 from scipy.sparse.linalg import spsolve
 
 from v2m4.errors import InputError
-from v2m4.models.clean import decimate, is_closed
+from v2m4.models.clean import counted, decimate, is_closed
 from v2m4.protocols import Generated
 from v2m4.types import Mesh
 
@@ -104,7 +104,7 @@ def _body(alpha: np.ndarray) -> tuple[np.ndarray, list[str]]:
     small = np.flatnonzero(sizes < min(MIN_PART * area, sizes.max()))  # the largest always stays
     if len(small):
         notes.append(
-            f"left out {len(small)} parts of the silhouette below {MIN_PART:.0%} of its area "
+            f"left out {counted(len(small), 'part')} of the silhouette below {MIN_PART:.0%} of its area "
             f"(together {int(sizes[small].sum())} of {area} pixels)"
         )
         # The soft rim of a dropped part goes with it.
@@ -116,7 +116,9 @@ def _body(alpha: np.ndarray) -> tuple[np.ndarray, list[str]]:
     sizes = np.bincount(holes.ravel(), minlength=count + 1)
     pin = np.flatnonzero(sizes[1:] <= max(4, area // 5000)) + 1
     if len(pin):
-        notes.append(f"filled {len(pin)} pinholes of the silhouette ({int(sizes[pin].sum())} pixels)")
+        notes.append(
+            f"filled {counted(len(pin), 'pinhole')} of the silhouette ({counted(int(sizes[pin].sum()), 'pixel')})"
+        )
         alpha = np.where(np.isin(holes, pin), 255, alpha)
     return alpha / 255.0, notes
 
