@@ -28,7 +28,7 @@ def soup(seed: int, triangles: int = 60, near: float = 1.5) -> tuple[np.ndarray,
 
 
 def by_ray(points: np.ndarray, faces: np.ndarray, K: np.ndarray, height: int, width: int, near: float = 1e-3):
-    """Every pixel's ray against every triangle in double precision: barycentrics (P,F,3), depth (P,F), inf if missed."""
+    """Every pixel's ray against every triangle in double precision: barycentrics (P,F,3), depth (P,F)."""
     y, x = np.indices((height, width)).reshape(2, -1) + 0.5
     rays = np.stack([x, y, np.ones_like(x)], 1) @ np.linalg.inv(K).T
     a, b, c = (points.astype(np.float64)[faces[:, k]] for k in range(3))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
 
 from v2m4.protocols import Rasterizer
 from v2m4.render import _jit, antialias, inputs, interpolate
@@ -47,7 +48,6 @@ def render(
     edges = Edges(faces) if edges is None else edges
     if edges.face_count != len(faces):
         raise inputs.InputError(f"the edge table was built for {edges.face_count} faces, there are {len(faces)}")
-    inputs.check_intrinsics(K, len(points))
     K = torch.as_tensor(K, dtype=torch.float64)
     return _Render.apply(points, attributes, K, _Scene(faces, edges, height, width, rasterizer))
 
@@ -66,39 +66,38 @@ class _Scene:
 class _Render(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, points: torch.Tensor, attributes: torch.Tensor, K: torch.Tensor, scene: _Scene) -> Any:
-        work = _Picture(inputs.check_points(points), _attributes(attributes), _intrinsics(K, len(points)), scene)
-        ctx.work, ctx.inputs = work, (points, attributes, K)
-        return torch.from_numpy(work.forward()).to(points.device)
+        arrays = inputs.check_points(points), inputs.as_numpy(attributes, np.float32)
+        ctx.picture = _Picture(*arrays, inputs.check_intrinsics(K, len(points)), scene)
+        # The arrays above share memory with the tensors: saving them makes torch notice when they are changed in place.
+        ctx.save_for_backward(points, attributes, K)
+        return torch.from_numpy(ctx.picture.forward()).to(points.device)
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        work: _Picture = ctx.work
-        points, attributes, K = ctx.inputs
-        grad_pixel, grad_attributes = work.backward(inputs.as_numpy(grads[0], np.float32))
-        # x = K p: the gradient of p is K^T g, that of K the sum of g p^T
-        grad_points = torch.from_numpy(grad_pixel @ work.K).to(points)
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        points, attributes, K = ctx.saved_tensors
+        picture: _Picture = ctx.picture
+        grad_pixel, grad_attributes = picture.backward(inputs.as_numpy(grad, np.float32))
+        # pixel = K p: the gradient of p is K^T g, that of K the sum of g p^T.
+        grad_points = torch.from_numpy(grad_pixel @ picture.K).to(points)
         grad_K = None
         if ctx.needs_input_grad[2]:
-            every = torch.from_numpy(np.einsum("nvi,nvj->nij", grad_pixel, work.points)).to(K)
-            grad_K = every if K.ndim == 3 and len(K) == len(every) else every.sum(0).expand(K.shape)
-        summed = grad_attributes.sum(0) if attributes.ndim == 2 or len(attributes) == 1 else grad_attributes
-        return grad_points, torch.from_numpy(summed).to(attributes).reshape(attributes.shape), grad_K, None
+            each = np.einsum("nvi,nvj->nij", grad_pixel, picture.points)
+            grad_K = torch.from_numpy(_sum_to(each, K.shape)).to(K)
+        return grad_points, torch.from_numpy(_sum_to(grad_attributes, attributes.shape)).to(attributes), grad_K, None
 
 
-def _attributes(attributes: torch.Tensor) -> np.ndarray:
-    array = inputs.as_numpy(attributes, np.float32)
-    return array[None] if array.ndim == 2 else array
-
-
-def _intrinsics(K: torch.Tensor, views: int) -> np.ndarray:
-    return inputs.check_intrinsics(K, views)
+def _sum_to(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Gradients of each view (N,...) -> of what the views shared, (...) or (1,...)."""
+    return array if tuple(shape) == array.shape else array.sum(0).reshape(shape)
 
 
 class _Picture:
     """One call: the arrays the backward pass needs, and both passes."""
 
     def __init__(self, points: np.ndarray, attributes: np.ndarray, K: np.ndarray, scene: _Scene) -> None:
-        self.points, self.attributes, self.K, self.scene = points, attributes, K, scene
+        self.points, self.K, self.scene = points, K, scene
+        self.attributes = attributes[None] if attributes.ndim == 2 else attributes
         self.views = len(points)
         self.face = np.empty(0, np.int32)
         self.vertices: Vertices
