@@ -25,6 +25,7 @@ from v2m4.protocols import StageContext
 from v2m4.types import AnimatedMesh, Camera, Clip, Mesh
 
 if TYPE_CHECKING:
+    from v2m4.topology.graph import Graph
     from v2m4.topology.pictures import View
 
 PREVIEWS = 5
@@ -40,6 +41,9 @@ class TopologyOptions:
     smoothness: float = opt(0.15, "weight of smooth paths over time; more for slow motion", minimum=0.0)
     rigidity: float = opt(0.2, "weight of the anchor's shape in the pass over all keyframes", minimum=0.001)
     passes: int = opt(6, "steps of the pass over all keyframes", minimum=0, maximum=50)
+    video: float = opt(
+        1.0, "weight of the video (flow and silhouettes) in that pass; 0 looks at the meshes only", minimum=0
+    )
     trust: bool = opt(True, "bridge keyframes that do not fit their picture or their neighbours")
 
 
@@ -68,6 +72,7 @@ def run(ctx: StageContext, options: TopologyOptions, ingest: Path, repose: Path)
     from v2m4.topology.sequence import SequenceOptions, register_sequence
     from v2m4.topology.surface import normalisation, to_surface
     from v2m4.topology.temporal import TemporalOptions
+    from v2m4.topology.video import VideoOptions, VideoTerms
 
     meshes, keyframes, clip, camera = _inputs(ingest, repose)
     times = clip.times_s[keyframes]
@@ -88,8 +93,13 @@ def run(ctx: StageContext, options: TopologyOptions, ingest: Path, repose: Path)
     def track(items: Iterable[Any], label: str) -> Iterator[Any]:
         return ctx.track(items, label)
 
+    def image_terms(graph: Graph) -> VideoTerms:
+        weights = VideoOptions(flow=8.0 * options.video, silhouette=2.0 * options.video)
+        return VideoTerms(graph, units, views, anchor, rasterizer, weights)
+
     result = register_sequence(
         surfaces, times, anchor, trusted, seeds, SequenceOptions(nodes=options.nodes, temporal=temporal),
+        image_terms=image_terms if options.video > 0 else None,
         store=_Parts(ctx.out / "parts", keyframes), track=track,
     )  # fmt: skip
     for k in np.nonzero(trusted & ~result.trusted)[0]:

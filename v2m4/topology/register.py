@@ -17,7 +17,7 @@ from v2m4.topology.graph import Graph, State, deform
 from v2m4.topology.solve import Pattern, Rigidity, Terms, clean, relax
 from v2m4.topology.surface import Samples, Surface, point_normals, sample
 
-TARGET_SAMPLES = 12000
+TARGET_SAMPLES = 8000
 #: Share of a plain point-to-point row beside each point-to-plane row, which alone lets sheets slide freely.
 POINT_SHARE = 0.1
 CLOSE = 0.04
@@ -49,7 +49,8 @@ class Matching:
     transport_features: Features = Features(0.1, 0.15)
     icp_features: Features = Features(0.06, 0.08)
     transport_points: int = 1200
-    icp_back_points: int = 6000
+    icp_points: int = 4000
+    icp_back_points: int = 3000
     least_cosine: float = 0.3
     transport_rounds: int = 15
 
@@ -82,19 +83,22 @@ def add_icp(
     ``moved`` (M,3) points; normals come from the moved surface. Returns the fit at ``moved``.
     """
     normals = point_normals(moved[: graph.vertex_count], graph.surface.faces)
-    mine = target.features.of(moved, normals, graph.colors)
+    # An even choice among vertices and centroids: more rows than this add time, not knowledge.
+    chosen = np.unique(np.linspace(0, len(moved) - 1, min(matching.icp_points, len(moved))).astype(np.int64))
+    points, normals, areas = moved[chosen], normals[chosen], graph.areas[chosen]
+    mine = target.features.of(points, normals, graph.colors[chosen])
     s = target.samples
     _, partner = target.tree.query(mine)
-    ids = np.arange(len(moved))
-    share_out, gap_out = _icp_rows(
-        terms, ids, moved, normals, graph.areas, s.points[partner], s.normals[partner], robust, gate, matching
-    )
+    weights = areas * (len(graph.nodes) / areas.sum())
+    partners = s.points[partner], s.normals[partner]
+    share_out, gap_out = _icp_rows(terms, chosen, points, normals, weights, partners, robust, gate, matching)
     back = slice(0, matching.icp_back_points)
     there = target.features.of(s.points[back], s.normals[back], s.colors[back])
     _, ids = cKDTree(mine, balanced_tree=False).query(there)
     weights = np.full(len(ids), len(graph.nodes) / len(ids))
+    partners = s.points[back], s.normals[back]
     share_back, gap_back = _icp_rows(
-        terms, ids, moved[ids], normals[ids], weights, s.points[back], s.normals[back], robust, gate, matching
+        terms, chosen[ids], points[ids], normals[ids], weights, partners, robust, gate, matching
     )
     return Fit(share_out, share_back, gap_out + gap_back)
 
@@ -105,13 +109,13 @@ def _icp_rows(
     points: np.ndarray,
     normals: np.ndarray,
     weights: np.ndarray,
-    partners: np.ndarray,
-    partner_normals: np.ndarray,
+    partners: tuple[np.ndarray, np.ndarray],
     robust: float,
     gate: float,
     matching: Matching,
 ) -> tuple[float, float]:
-    gap = points - partners
+    partner_points, partner_normals = partners
+    gap = points - partner_points
     square = (gap**2).sum(1)
     cosine = (normals * partner_normals).sum(1)
     good = (square < gate**2) & (cosine > matching.least_cosine)
