@@ -103,6 +103,13 @@ def test_no_meshes_is_an_error(tmp_path: Path, context: FakeContext) -> None:
         camera.run(context, QUICK, tmp_path, tmp_path)
 
 
+def test_a_keyframe_without_an_object_is_named(walked: Path, tmp_path: Path, context: FakeContext) -> None:
+    shutil.copytree(walked / "ingest", tmp_path / "ingest")
+    formats.write_image(tmp_path / "ingest" / "frames" / "00000.png", np.zeros((128, 160, 4), np.uint8))
+    with pytest.raises(InputError, match=r"frame 0: .*no object"):
+        camera.run(context, QUICK, tmp_path / "ingest", walked / "generate")
+
+
 @pytest.mark.slow
 def test_a_bench_clip_keeps_the_errors_it_should(shared: Path, tmp_path: Path) -> None:
     """Four keyframes of a running fox: simulated generator output against exact truth."""

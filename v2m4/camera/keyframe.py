@@ -35,7 +35,7 @@ class KeyframeOptions:
 @dataclass(frozen=True)
 class Hypothesis:
     """A pose of the mesh in the camera of its frame, at scale 1: ``x_camera = rotation (x_mesh - centre) + position``
-    with the ``centre`` (3,) of the mesh's box, and how well it agrees with the frame."""
+    with the ``centre`` (3,) of the mesh's surface, and how well it agrees with the frame."""
 
     rotation: np.ndarray
     position: np.ndarray
@@ -92,10 +92,10 @@ def _refined(
     ranked: list[tuple[Agreement, int]] = []
     for level in options.levels:
         # the start is measured with the same yardstick as the result: a round that does harm is not taken
-        small = view.resized(level.size)
-        before = _agreements(small, subject, poses)
-        refined = refine(view, subject, poses, level)
-        after = _agreements(small, subject, refined)
+        small, lighter = view.resized(level.size), subject.simplified(level.size**2 // 2)
+        before = _agreements(small, lighter, poses)
+        refined = refine(view, lighter, poses, level)
+        after = _agreements(small, lighter, refined)
         better = np.array([b.score <= a.score for b, a in zip(before, after, strict=True)])
         poses = Poses(
             np.where(better[:, None, None], refined.rotations, poses.rotations),

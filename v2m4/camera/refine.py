@@ -26,6 +26,8 @@ from v2m4.transforms import rotation_from_vector
 COLOR_CHANNEL = 0.15
 #: Residuals beyond this count less and less (Geman-McClure): a limb the generator forgot must not turn the object.
 ROBUST = 0.35
+#: A drawing's contrast counts as at least this share of the frame's when the two are brought to one contrast.
+LEAST_CONTRAST = 0.3
 
 
 @dataclass(frozen=True)
@@ -119,15 +121,12 @@ class _Target:
     def draw(self, subject: Subject, rotations: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Blurred features (N,S,S,C) of the drawings, and the drawings (N,S,S,4)."""
         pixels = subject.draw(rotations, positions, self.view.K, self.view.size)
-        features = []
-        for image in pixels:
-            mean = mean_color(image)
-            features.append(self.features(image, mean, color_spread(image) if self.color else 1.0))
-        return np.stack(features), pixels
+        return np.stack([_blurred(self.features(image, image), self.blur) for image in pixels]), pixels
 
-    def features(self, image: np.ndarray, mean: np.ndarray, spread: float) -> np.ndarray:
-        feature = _features(image, mean, max(spread, 0.3 * self.view.contrast), self.color)
-        return _blurred(feature * self.view.inside[..., None], self.blur)
+    def features(self, image: np.ndarray, base: np.ndarray) -> np.ndarray:
+        """(S,S,C) of a drawing, free of the tint and the exposure of ``base`` (S,S,4); 0 past the edge of the frame."""
+        spread = max(color_spread(base), LEAST_CONTRAST * self.view.contrast) if self.color else 1.0
+        return _features(image, mean_color(base), spread, self.color) * self.view.inside[..., None]
 
     def residual(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residual (S,S,C) and its robust weight (S,S,1)."""
@@ -169,15 +168,10 @@ class _Target:
             rotations.reshape(-1, 3, 3), np.repeat(poses.positions, 4, 0), self.view.K, self.view.size
         ).reshape(count, 4, *pixels.shape[1:])
         out = []
-        for k in range(count):
-            base = pixels[k]
-            mean = mean_color(base)
-            spread = color_spread(base) if self.color else 1.0
-            pairs = [_features(d, mean, max(spread, 0.3 * self.view.contrast), self.color) for d in drawn[k]]
-            plus_minus = [(pairs[0] - pairs[1]), (pairs[2] - pairs[3])]
-            inside = self.view.inside[..., None]
-            out.append(np.stack([_blurred(d * inside, self.blur) / (2 * step[k]) for d in plus_minus]))
-        return np.stack(out)
+        for k, base in enumerate(pixels):
+            right, left, down, up = (self.features(image, base) for image in drawn[k])
+            out.append([_blurred(d, self.blur) / (2 * step[k]) for d in (right - left, down - up)])
+        return np.array(out)
 
     def _warps(self, feature: np.ndarray, position: np.ndarray) -> list[np.ndarray]:
         """Derivatives for a turn about camera z, shifts in x and y (tangent), and log distance."""

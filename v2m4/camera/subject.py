@@ -30,11 +30,12 @@ class Subject:
 
     @classmethod
     def of(cls, mesh: Mesh) -> Subject:
-        """Unused vertices do not count; the centre is the middle of the box."""
-        used = mesh.vertices[np.unique(mesh.faces)].astype(np.float64)
-        centre = (used.min(0) + used.max(0)) / 2
+        """The centre is the centroid of the surface: a limb that reaches out moves it much less than the box's middle,
+        so its path through the clip is smooth."""
+        vertices = mesh.vertices.astype(np.float64)
+        centre = _centroid(vertices, mesh.faces)
         colors = None if mesh.colors is None else mesh.colors.astype(np.float32) / 255
-        return cls(mesh.vertices.astype(np.float64) - centre, mesh.faces, colors, centre)
+        return cls(vertices - centre, mesh.faces, colors, centre)
 
     def simplified(self, faces: int) -> Subject:
         """The same object in about ``faces`` triangles, for small pictures; colours come from the nearest vertex."""
@@ -95,6 +96,14 @@ class Subject:
         out[hit, :3] = np.einsum("pk,pkc->pc", found.barycentric[hit], corners)
         out[hit, 3] = 1
         return out
+
+
+def _centroid(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """(3,) area-weighted centroid of the triangles; of their vertices where there is no area."""
+    a, b, c = (vertices[faces[:, k]] for k in range(3))
+    area = np.linalg.norm(np.cross(b - a, c - a), axis=1)
+    middles = (a + b + c) / 3
+    return middles.mean(0) if area.sum() <= 0 else (area[:, None] * middles).sum(0) / area.sum()
 
 
 def _parts(count: int, size: int) -> list[slice]:

@@ -80,7 +80,10 @@ def _hypotheses(
     known = []
     for k in ctx.track(meshes, "camera search"):
         solve = partial(keyframe.solve, clip.frame(k).image, meshes[k], K, how)
-        known.append(_kept(_saved_path(ctx, k, 0), solve))
+        try:
+            known.append(_kept(_saved_path(ctx, k, 0), solve))
+        except InputError as error:
+            raise InputError(f"frame {k}: {error.message}", error.hint) from None
     for number in range(1, options.neighbour_rounds + 1):
         chosen = [h[c] for h, c in zip(known, track.choose(known), strict=True)]
         starts = track.warm_starts(chosen, known)
