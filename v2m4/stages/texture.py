@@ -2,8 +2,10 @@
 
 The mesh is unwrapped once, at the anchor keyframe's pose. Every texel then looks at each keyframe's picture through the
 clip's camera: hidden, too flat or too close to an edge counts nothing; the best views count most; exposure
-differences between frames are taken out. What the video never shows gets the generated mesh's own colours, matched in
-tone, or else what lies around it. The texture is a base colour: the light of the clip stays in it.
+differences between frames are taken out. This is done twice: with a coarse first texture, each frame is bent by a few
+pixels (optical flow) until it fits the surface, then painted on; that keeps the result sharp where meshes are not
+exact. What the video never shows gets the generated mesh's own colours, matched in tone, or else what lies around it.
+The texture is a base colour: the light of the clip stays in it.
 
 Writes ``base_color.png``, ``uv.npz``, ``texture.json`` (facts), ``coverage.png`` (green: from the video, grey: filled
 in) and ``preview.png`` (frame, textured mesh from the clip's camera, from its right, from behind).
@@ -39,6 +41,7 @@ class TextureOptions:
 
     size: int = opt(1024, "width and height of the texture in texels", minimum=256, maximum=4096)
     mesh_colors: bool = opt(True, "fill what the video never shows with the generated mesh's own colours")
+    align: bool = opt(True, "bend each frame onto the surface before painting; sharper where meshes are not exact")
     unwrap_limit_s: float = opt(600.0, "give up unwrapping after this many seconds", minimum=1.0)
 
 
@@ -57,15 +60,20 @@ class _Inputs:
 def run(ctx: StageContext, options: TextureOptions, ingest: Path, repose: Path, topology: Path) -> None:
     """Unwrap, bake, fill, write. InputError when the mesh cannot be unwrapped or no keyframe sees it."""
     from v2m4.render import ZBuffer
+    from v2m4.texture.align import DRAFT_SIZE, aligned
     from v2m4.texture.paint import paint
 
     given = _inputs(repose, topology)
-    vertices = given.animation.positions[given.pose]
-    unwrapped = _unwrap(ctx, options, vertices, given.animation.faces)
+    vertices, faces = given.animation.positions[given.pose], given.animation.faces
+    unwrapped = _unwrap(ctx, options, vertices, faces)
     ctx.log.info(f"unwrapped into {unwrapped.charts} charts, {unwrapped.utilisation:.0%} of the picture used")
     colors = given.colors if options.mesh_colors else None
-    views = _views(ctx, given, ingest)
-    painting = paint(views, unwrapped, given.animation.faces, vertices, colors, options.size, ZBuffer())
+    views = _views(ctx, given, ingest, "paint keyframes")
+    if options.align:
+        first = _views(ctx, given, ingest, "first coat")
+        draft = paint(first, unwrapped, faces, vertices, colors, min(DRAFT_SIZE, options.size), ZBuffer())
+        views = aligned(views, faces, Texture(unwrapped.uv, unwrapped.uv_faces, draft.base_color))
+    painting = paint(views, unwrapped, faces, vertices, colors, options.size, ZBuffer())
     if painting.seen_share == 0:
         raise InputError(
             "no keyframe shows any of the mesh: its cameras do not look at it",
@@ -112,11 +120,11 @@ def _unwrap(ctx: StageContext, options: TextureOptions, vertices: np.ndarray, fa
     return made
 
 
-def _views(ctx: StageContext, given: _Inputs, ingest: Path) -> Iterator[View]:
+def _views(ctx: StageContext, given: _Inputs, ingest: Path, label: str) -> Iterator[View]:
     """One keyframe at a time, so that memory does not grow with the clip."""
     from v2m4.texture.visibility import View
 
-    for pose, index in ctx.track(list(enumerate(given.keyframes)), "paint keyframes"):
+    for pose, index in ctx.track(list(enumerate(given.keyframes)), label):
         image = formats.read_clip(ingest, only=[index]).frames[0].image
         yield View(index, image, given.animation.positions[pose], given.camera, given.trust.get(index, 1.0))
 

@@ -48,7 +48,8 @@ class Sight:
 
     ``points`` (V,3) camera coordinates; ``face_normals`` (F,3) towards the outside, in camera axes;
     ``facing`` (F,) bool: some of the face is seen from outside, and not too flat; ``depth`` (H,W) float32;
-    ``colour`` (H,W,4) float32: linear light and 1 where quality > 0, else 0; ``quality`` (H,W) float32; ``extent`` in metres;
+    ``colour`` (H,W,4) float32: linear light and 1 where quality > 0, else 0; ``quality`` (H,W) float32;
+    ``extent`` in metres;
     ``iou`` overlap of the surface's silhouette with the object in the frame.
     """
 
@@ -71,7 +72,6 @@ def look(view: View, faces: np.ndarray, rasterizer: Rasterizer) -> Sight:
     found = rasterizer.rasterize(points[None].astype(np.float32), faces, camera.K, height, width)
     depth = np.asarray(found.depth[0], np.float32)
     hit, inside, opaque = np.asarray(found.face[0]) >= 0, view.image[..., 3] >= 128, view.image[..., 3] >= OPAQUE
-    iou = float((hit & inside).sum() / max((hit | inside).sum(), 1))
     extent = float(np.ptp(points, axis=0).max())
     quality = pixel_quality(opaque, depth, extent, silhouette_slip(hit, inside))
     linear = transforms.srgb_to_linear(np.arange(256) / 255)[view.image[..., :3]]
@@ -91,8 +91,13 @@ def look(view: View, faces: np.ndarray, rasterizer: Rasterizer) -> Sight:
         colour.astype(np.float32),
         quality,
         extent,
-        iou,
+        silhouette_iou(hit, inside),
     )
+
+
+def silhouette_iou(hit: np.ndarray, inside: np.ndarray) -> float:
+    """Overlap of two silhouettes (H,W) bool, 0 to 1."""
+    return float((hit & inside).sum() / max((hit | inside).sum(), 1))
 
 
 def silhouette_slip(hit: np.ndarray, inside: np.ndarray) -> float:
