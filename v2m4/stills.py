@@ -212,7 +212,8 @@ def animation_frames(path: Path, warnings: list[str]) -> Iterator[tuple[float, f
 def resize(image: np.ndarray, width: int, height: int) -> np.ndarray:
     """(H,W,3|4) uint8 -> (height,width,3|4): area filter where it shrinks, linear where it grows.
 
-    With alpha the colours are weighted by it, so that no colour of transparent pixels gets into the object.
+    With alpha the colours are weighted by it: no colour of transparent pixels gets into the object, and what is
+    transparent in the result is black.
     """
     import cv2
 
@@ -221,10 +222,8 @@ def resize(image: np.ndarray, width: int, height: int) -> np.ndarray:
     filter_ = cv2.INTER_AREA if width * height < image.shape[0] * image.shape[1] else cv2.INTER_LINEAR
     if image.shape[2] == 3:
         return np.asarray(cv2.resize(image, (width, height), interpolation=filter_))
-    alpha = image[..., 3:].astype(np.float32)
-    weighted = np.concatenate([image[..., :3] * (alpha / 255), alpha], -1)
-    small = np.asarray(cv2.resize(weighted, (width, height), interpolation=filter_))
-    colour = small[..., :3] / np.maximum(small[..., 3:] / 255, 1e-6)
-    plain = np.asarray(cv2.resize(np.ascontiguousarray(image[..., :3]), (width, height), interpolation=filter_))
-    colour = np.where(small[..., 3:] < 0.5, plain, colour)
-    return np.clip(np.round(np.concatenate([colour, small[..., 3:]], -1)), 0, 255).astype(np.uint8)
+    weighted = image.astype(np.float32)
+    weighted[..., :3] *= weighted[..., 3:] / 255
+    small: np.ndarray = cv2.resize(weighted, (width, height), interpolation=filter_)
+    small[..., :3] *= 255 / np.maximum(small[..., 3:], 1e-3)
+    return np.clip(np.round(small), 0, 255).astype(np.uint8)

@@ -21,7 +21,11 @@ from v2m4.errors import InputError, MissingBackend
 PLAIN_SHARE = 0.6
 _NEAR = 24  # largest channel difference of pixels that can belong to one plain colour
 _SAMPLES_PER_FRAME = 256
-_FIRST_PX, _SECOND_PX = 1.2, 2.1  # depth of the outermost pixels of an object, and of those behind them
+_FIRST_PX, _CORNER_PX, _SECOND_PX = (
+    1.2,
+    1.5,
+    2.1,
+)  # depth of the outermost pixels of an object, and of those behind them
 _CORE_PX = 2.1  # from this depth on a pixel shows the object alone (chroma at half size reaches a little further)
 _FILL_PX = 32
 _SAME = 4  # channel difference that cannot be told from the background
@@ -99,12 +103,18 @@ class KeyMatte:
 
     def alpha(self, image: np.ndarray) -> np.ndarray:
         """``image`` (H,W,3) uint8 sRGB -> (H,W) uint8, soft over the pixels in which object and background mix."""
-        distance = np.abs(image.astype(np.float32) - np.asarray(self.background.colour, np.float32)).max(-1)
+        distance = _distance(image, self.background)
         part = _box(distance > self.background.threshold, 4)
         solid = _object(distance[part], self.background, self.holes)
         out = np.zeros(distance.shape, np.uint8)
         out[part] = _soften(image[part], solid, self.background)
         return out
+
+
+def _distance(image: np.ndarray, background: Background) -> np.ndarray:
+    """(H,W) float32: largest difference by channel from the background colour."""
+    apart = [np.abs(image[..., c] - np.float32(background.colour[c])) for c in range(3)]
+    return np.maximum(np.maximum(apart[0], apart[1]), apart[2])
 
 
 def _object(distance: np.ndarray, background: Background, holes: str) -> np.ndarray:
@@ -186,9 +196,9 @@ def _soften(image: np.ndarray, solid: np.ndarray, background: Background) -> np.
     share = (own * core).sum(-1) / np.maximum(strength, 1)
     clear = strength > (4 * background.threshold) ** 2  # object and background differ enough to tell the share
     stray = ((own - share[..., None] * core) ** 2).sum(-1)
-    # Mixing reaches one pixel in, rarely two; there only what lies on the line between both colours is mixed, the rest
-    # is the object's own shading.
-    second = (depth < _SECOND_PX) & (share < 0.6) & (stray < 0.0225 * strength)
+    # Mixing reaches one pixel in, round corners one step across, rarely two; behind the first pixel only what lies on
+    # the line between both colours is mixed, the rest is the object's own shading.
+    second = (depth < _SECOND_PX) & (share < np.where(depth < _CORNER_PX, 0.9, 0.6)) & (stray < 0.0225 * strength)
     mixed = solid & clear & (share < 0.9) & ((depth < _FIRST_PX) | second)
     return np.round(np.where(mixed, np.clip(share, 0, 1), solid) * 255).astype(np.uint8)
 
@@ -339,12 +349,14 @@ def fill_transparent(image: np.ndarray) -> np.ndarray:
     Far from the object all have its mean colour: nothing reads it there, and a flat picture stays a small file.
     """
     shown = image[..., 3] > 0
-    out = image.copy()
-    if shown.any():
-        out[~shown, :3] = np.round(image[shown][:, :3].mean(0)).astype(np.uint8)
-        part = _box(shown, _FILL_PX)
-        near = _nearest(image[part], shown[part])[..., :3]
-        out[part][..., :3] = np.where(shown[part][..., None], image[part][..., :3], near)
+    if not shown.any():
+        return image
+    part = _box(shown, _FILL_PX)
+    inner = image[part]
+    out = np.empty_like(image)
+    out[..., :3] = np.round(inner[shown[part]][:, :3].mean(0)).astype(np.uint8)
+    out[..., 3] = image[..., 3]
+    out[part][..., :3] = _nearest(inner, shown[part])[..., :3]
     return out
 
 

@@ -1,0 +1,245 @@
+"""Masks and edge colours on pictures whose true alpha is known because the tests draw them."""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from v2m4.errors import InputError, MissingBackend
+from v2m4.models import matte
+from v2m4.models.matte import Background, BorderSurvey, KeyMatte, cut_out
+
+SIZE = 160
+GROUNDS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128), "green": (0, 200, 60)}
+
+
+def coverage(inside, size: int = SIZE, times: int = 4) -> np.ndarray:
+    """(H,W) in [0,1] of a shape given by ``inside(x, y)`` in pixels, by supersampling."""
+    y, x = (np.indices((size * times, size * times)) + 0.5) / times
+    return inside(x, y).astype(float).reshape(size, times, size, times).mean((1, 3))
+
+
+def ring(x, y):
+    """A disc with arms left and right, and a hole."""
+    disc = np.hypot(x - 80, y - 80) < 45
+    arms = (np.abs(y - 80) < 8) & (np.abs(x - 80) < 68)
+    return (disc | arms) & ~(np.hypot(x - 80, y - 62) < 12)
+
+
+def paint(alpha: np.ndarray, colour: np.ndarray, ground) -> np.ndarray:
+    """The object's colours (H,W,3) or (3,) over a plain ground."""
+    mixed = alpha[..., None] * np.asarray(colour, float) + (1 - alpha[..., None]) * np.asarray(ground, float)
+    return np.round(mixed).astype(np.uint8)
+
+
+def shades(low, high) -> np.ndarray:
+    """Colours that run from ``low`` to ``high`` across the picture."""
+    t = np.linspace(0, 1, SIZE)[None, :, None]
+    return np.broadcast_to(np.asarray(low) * (1 - t) + np.asarray(high) * t, (SIZE, SIZE, 3))
+
+
+def survey(*images: np.ndarray) -> Background | None:
+    border = BorderSurvey()
+    for image in images:
+        border.add(image)
+    return border.background()
+
+
+def jpeg(image: np.ndarray, quality: int) -> np.ndarray:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "jpeg", quality=quality)
+    return np.asarray(Image.open(buffer))
+
+
+def iou(a: np.ndarray, b: np.ndarray) -> float:
+    return float((a & b).sum() / (a | b).sum())
+
+
+@pytest.mark.parametrize("name", GROUNDS)
+def test_key_finds_object_soft_edge_and_hole(name):
+    true = coverage(ring)
+    image = paint(true, shades((200, 90, 40), (120, 40, 150)), GROUNDS[name])
+    background = survey(image)
+    assert background is not None and np.abs(np.subtract(background.colour, GROUNDS[name])).max() <= 1
+    alpha = KeyMatte(background).alpha(image)
+    assert iou(alpha > 127, true > 0.5) > 0.995
+    assert alpha[62, 80] == 0 and alpha[80, 80] == 255  # the hole, the body
+    edge = (true > 0) & (true < 1)
+    assert np.abs(alpha[edge] / 255 - true[edge]).mean() < 0.06  # soft, not a staircase
+
+
+@pytest.mark.parametrize("name", GROUNDS)
+def test_edge_colours_carry_nothing_of_the_background(name):
+    true, colour = coverage(ring), shades((200, 90, 40), (120, 40, 150))
+    image = paint(true, colour, GROUNDS[name])
+    background = survey(image)
+    result = cut_out(image, KeyMatte(background).alpha(image), background)
+    error = np.abs(result[..., :3] - colour).max(-1)
+    shown = (result[..., 3] > 0) & (true < 1)
+    before = np.abs(image - colour).max(-1)[shown].mean()
+    assert error[shown].mean() < before / 10 and error[shown].max() <= 28
+    near = matte._box(result[..., 3] > 0, 8)
+    assert error[near][true[near] == 0].mean() < 12  # what filters reach outside the object has its colour too
+
+
+@pytest.mark.parametrize("quality", [85, 50])
+@pytest.mark.parametrize("name", GROUNDS)
+def test_compression_noise_is_tolerated(name, quality):
+    true = coverage(ring)
+    image = jpeg(paint(true, shades((210, 120, 40), (90, 40, 150)), GROUNDS[name]), quality)
+    alpha = KeyMatte(survey(image)).alpha(image)
+    assert iou(alpha > 127, true > 0.5) > (0.97 if quality > 80 else 0.94)  # one pixel around so small a shape
+    assert (alpha[:20] == 0).all() and (alpha[-20:] == 0).all()  # no specks in the open
+
+
+def test_white_eyes_on_white_and_black_belts_on_black_stay():
+    for ground, object_colour, detail in ((255, (60, 140, 60), 255), (0, (90, 110, 130), 0)):
+        true = coverage(lambda x, y: np.hypot(x - 80, y - 80) < 60)
+        image = paint(true, object_colour, (ground,) * 3)
+        image[70:74, 60:64] = detail
+        image[95:97, 40:100] = np.clip(abs(detail - 9), 0, 255)  # nearly the background's colour, like dark cloth
+        alpha = KeyMatte(survey(image)).alpha(image)
+        assert iou(alpha > 127, true > 0.5) > 0.99
+        assert (alpha[65:105, 45:100] == 255).all()
+
+
+def test_holes_by_rule():
+    true = coverage(ring)
+    image = paint(true, (60, 140, 60), GROUNDS["white"])
+    background = survey(image)
+    assert KeyMatte(background, "keep").alpha(image)[62, 80] == 255
+    image[85:89, 60:64] = 255
+    assert (KeyMatte(background, "auto").alpha(image)[85:89, 60:64] == 255).all()
+    assert (KeyMatte(background, "cut").alpha(image)[86:88, 61:63] == 0).all()
+
+
+def test_a_dark_object_on_black_keeps_its_outline():
+    true = coverage(lambda x, y: (np.abs(x - 80) < 40) & (np.abs(y - 80) < 60))
+    image = jpeg(paint(true, shades((24, 22, 20), (60, 70, 80)), (0, 0, 0)), 90)
+    assert iou(KeyMatte(survey(image)).alpha(image) > 127, true > 0.5) > 0.97
+
+
+def test_background_does_not_leak_through_a_crack():
+    true = coverage(lambda x, y: np.hypot(x - 80, y - 80) < 60)
+    image = paint(true, (90, 110, 130), (0, 0, 0))
+    image[20:80, 80] = 8  # a dark seam, one pixel wide, that opens to the outside
+    image[60:90, 65:95] = 8  # and leads into a dark patch
+    alpha = KeyMatte(survey(image)).alpha(image)
+    assert (alpha[60:90, 65:95] == 255).all()
+
+
+def test_thin_parts_stay_and_specks_go():
+    true = coverage(lambda x, y: (np.hypot(x - 80, y - 80) < 40) | ((np.abs(x - 80) < 1) & (y > 10) & (y < 60)))
+    image = paint(true, (220, 40, 40), GROUNDS["grey"])
+    image[140, 140] = 150
+    image[10:13, 20:22] = 142
+    alpha = KeyMatte(survey(image)).alpha(image)
+    assert (alpha[15:40, 78:82].max(1) == 255).all()
+    assert alpha[138:143, 138:143].max() == 0 and alpha[8:15, 18:24].max() == 0
+
+
+def test_object_may_touch_the_border():
+    true = coverage(lambda x, y: (np.abs(x - 80) < 30) & (y > 60))
+    image = paint(true, (220, 40, 40), GROUNDS["white"])
+    assert iou(KeyMatte(survey(image)).alpha(image) > 127, true > 0.5) > 0.995
+
+
+def test_what_is_not_plain_is_not_keyed():
+    rng = np.random.default_rng(0)
+    assert survey(rng.integers(0, 255, (64, 64, 3), np.uint8)) is None
+    assert survey(np.dstack([np.tile(np.arange(0, 256, 4, np.uint8), (64, 1))] * 3)) is None  # a gradient
+    assert survey() is None
+    plain = np.full((64, 64, 3), (127, 128, 128), np.uint8) + rng.integers(0, 3, (64, 64, 3)).astype(np.uint8)
+    assert survey(plain, plain) is not None
+
+
+def test_fill_and_premultiplied():  # F27
+    true = coverage(ring)
+    colour = np.array([200.0, 90, 40])
+    alpha = np.round(true * 255).astype(np.uint8)
+    straight = np.dstack([np.where(alpha[..., None] > 0, colour, 255).astype(np.uint8), alpha])  # white where clear
+    multiplied = np.dstack([np.round(colour * true[..., None]).astype(np.uint8), alpha])
+    assert not matte.is_premultiplied([straight])
+    assert matte.is_premultiplied([multiplied])
+    for image in (straight, matte.unmultiply(multiplied)):
+        filled = matte.fill_transparent(image)
+        solid = alpha >= 64  # 8-bit multiplied colours are coarse below
+        assert np.abs(filled[solid][:, :3] - colour).max() <= 4
+        assert np.abs(filled[alpha == 0][:, :3].astype(float) - colour).mean() <= 4
+        assert (filled[..., 3] == alpha).all()
+
+
+def test_black_objects_are_not_called_premultiplied():
+    true = coverage(ring)
+    alpha = np.round(true * 255).astype(np.uint8)
+    assert not matte.is_premultiplied([np.dstack([np.zeros((SIZE, SIZE, 3), np.uint8), alpha])])
+    assert not matte.is_premultiplied(
+        [np.dstack([np.full((SIZE, SIZE, 3), 90, np.uint8), (alpha > 127) * np.uint8(255)])]
+    )
+
+
+def test_empty_and_weak_masks():  # M01
+    weak = np.zeros((40, 40), np.uint8)
+    weak[10:30, 10:30] = 204
+    assert matte.foreground(weak).sum() == 400
+    matte.require_object(weak, "clip: frame 1", "given")
+    with pytest.raises(InputError, match=r"frame 3.*mask is empty") as caught:
+        matte.require_object(np.zeros((40, 40), np.uint8), "clip: frame 3", "given")
+    assert "alpha" in caught.value.hint
+    assert not matte.foreground(np.full((4, 4), 10, np.uint8)).any()
+
+
+def test_rembg_says_what_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "rembg", None)
+    with pytest.raises(MissingBackend) as missing:
+        matte.Rembg()
+    assert "v2m4[matte]" in missing.value.hint and "alpha" in missing.value.hint
+    monkeypatch.setitem(sys.modules, "rembg", types.ModuleType("rembg"))
+    monkeypatch.setenv("U2NET_HOME", str(tmp_path))
+    with pytest.raises(InputError, match=r"u2net\.onnx \(176 MB, licence Apache-2\.0\)"):
+        matte.Rembg()
+
+
+def test_rembg_is_used_without_download(monkeypatch, tmp_path):
+    fake = types.ModuleType("rembg")
+    seen = {}
+
+    def new_session(name):
+        import os
+
+        seen["checksum"] = os.environ.get("MODEL_CHECKSUM_DISABLED")
+        return name
+
+    fake.new_session = new_session
+    fake.remove = lambda image, session, only_mask: (image[..., 0] > 100).astype(np.uint8) * 255
+    monkeypatch.setitem(sys.modules, "rembg", fake)
+    monkeypatch.setenv("U2NET_HOME", str(tmp_path))
+    monkeypatch.delenv("MODEL_CHECKSUM_DISABLED", raising=False)
+    (tmp_path / "u2netp.onnx").write_bytes(b"weights")
+    model = matte.Rembg("u2netp")
+    assert seen["checksum"] == "1"  # else rembg would fetch a file it does not know again
+    image = np.zeros((8, 8, 3), np.uint8)
+    image[2:6, 2:6] = 200
+    assert model.alpha(image).sum() == 16 * 255 and model.licence == "Apache-2.0"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fox_run", "panda_walk", "sheep_walk_root"])
+def test_masks_of_compressed_clips_meet_the_truth(shared, name):
+    from v2m4.video import read_frames
+
+    folder = shared / "bench" / "dev" / name
+    border = BorderSurvey()
+    pictures = list(read_frames(folder / "clip.mp4"))
+    for picture in pictures:
+        border.add(picture.image)
+    key = KeyMatte(border.background())
+    truth = read_frames(folder / "frames")
+    assert truth.length == len(pictures)
+    for picture, true in zip(pictures, truth, strict=True):
+        assert iou(key.alpha(picture.image) > 127, true.image[..., 3] > 127) >= 0.97
