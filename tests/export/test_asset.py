@@ -57,11 +57,13 @@ def test_targets_are_named_after_their_frames(moving_sphere: Make, sphere_textur
     assert list(names) == sorted(names) and len(set(map(len, names))) == 1
 
 
-def test_only_open_meshes_are_double_sided(moving_sphere: Make, sphere_texture: Texture) -> None:
+def test_only_meshes_that_would_show_holes_are_double_sided(moving_sphere: Make, sphere_texture: Texture) -> None:
     animation = moving_sphere(1)
     assert is_closed(animation.faces) and not is_closed(animation.faces[1:])
     assert not is_closed(np.concatenate([animation.faces[:1, ::-1], animation.faces[1:]]))  # one face inside out
     assert not make_asset(animation, sphere_texture, animation.times_s).double_sided
+    inside_out = AnimatedMesh(animation.faces[:, ::-1], animation.positions, animation.times_s)
+    assert make_asset(inside_out, sphere_texture, animation.times_s).double_sided
     assert make_asset(animation, sphere_texture, animation.times_s, AssetSettings(double_sided=True)).double_sided
 
 

@@ -125,6 +125,18 @@ def test_outlines_agree_where_the_asset_is_the_truth(run_dir: Path) -> None:
     assert 0 < left < right <= 96 and 0 <= top < bottom <= 64
 
 
+def test_frames_between_keyframes_are_measured_and_marked(run_dir: Path) -> None:
+    data = formats.read_npz(run_dir / "6_topology" / "animation.npz")
+    ends = AnimatedMesh(data["faces"], data["positions"][[0, 3]], data["times_s"][[0, 3]])
+    formats.write_animation(run_dir / "6_topology" / "animation.npz", ends, keyframes=np.array([0, 3]))
+    run = pictures.read_run(*(run_dir / name for name in ("1_ingest", "5_repose", "6_topology", "7_texture")))
+    found = pictures.silhouettes(run)
+    assert found.frames.tolist() == [0, 1, 2, 3] and found.iou[[0, 3]].min() > 0.95 > found.iou[1]
+    path = write_report(run_dir, {})
+    assert path.read_text("utf-8").count("opacity:.45") == 2
+    assert len(read(path).sources) == 1 + 1 + 3 * 2 + 1  # film, turntable, two rows, texture
+
+
 def test_frame_and_asset_are_the_same_picture_inside_the_box(run_dir: Path) -> None:
     run = pictures.read_run(*(run_dir / name for name in ("1_ingest", "5_repose", "6_topology", "7_texture")))
     frame, asset, _ = pictures.comparison(run, 1, pictures.silhouettes(run).box)
@@ -160,7 +172,7 @@ def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
 
 
 def test_bars_are_as_tall_as_their_values() -> None:
-    svg = page.bars([1.0, 0.5, 0.0, 1.7], ["a", "b", "c", "<d>"], good=0.9, fair=0.4)
+    svg = page.bars([1.0, 0.5, 0.0, 1.7], ["a", "b", "c", "<d>"], (0.9, 0.4))
     tall = [float(h) for h in re.findall(r'<rect[^>]* height="([\d.]+)"', svg)]
     assert tall[0] == tall[3] == 2 * tall[1] > 0 and tall[2] == 0
     assert [c for c in re.findall(r"fill:var\(--(\w+)\)", svg)] == ["good", "fair", "bad", "good"]

@@ -21,7 +21,7 @@ _RESERVED = {"con", "prn", "aux", "nul", *(f"com{i}" for i in range(10)), *(f"lp
 
 @dataclass(frozen=True)
 class AssetSettings:
-    """What the user may choose. ``name`` is for display, ``double_sided`` None means: as the mesh needs it."""
+    """What the user may choose. ``name`` is for display, ``double_sided`` None means: if the mesh is open or inside out."""
 
     name: str = "asset"
     max_targets: int = 64
@@ -109,7 +109,9 @@ def make_asset(
         target_names=target_names(frames[track.targets]),
         track=track,
         base_color=texture.base_color,
-        double_sided=not is_closed(animation.faces) if settings.double_sided is None else settings.double_sided,
+        double_sided=_needs_both_sides(base, animation.faces)
+        if settings.double_sided is None
+        else settings.double_sided,
         translation=translation,
         extras=dict(settings.extras),
     )
@@ -132,6 +134,12 @@ def is_closed(faces: np.ndarray) -> bool:
     there.sort()
     back.sort()
     return bool(np.all(there[1:] != there[:-1]) and np.array_equal(there, back))
+
+
+def _needs_both_sides(vertices: np.ndarray, faces: np.ndarray) -> bool:
+    """Whether an engine that hides back faces would show holes: the mesh is open or inside out."""
+    a, b, c = (vertices[faces[:, k]] - vertices.mean(0) for k in range(3))
+    return not is_closed(faces) or float(np.einsum("fc,fc->", a, np.cross(b, c))) <= 0
 
 
 def target_names(frames: np.ndarray) -> tuple[str, ...]:

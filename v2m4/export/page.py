@@ -40,6 +40,9 @@ img { display: block; max-width: 100%; height: auto; border-radius: 8px; }
 .compare { display: grid; grid-template-columns: repeat(3, 1fr); gap: 4px; }
 .compare img { width: 100%; border-radius: 6px; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 16px; }
+.columns { columns: 330px; column-gap: 16px; margin-bottom: 16px; }
+.columns .card { break-inside: avoid; margin-bottom: 16px; }
+summary { cursor: pointer; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 5px 18px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
@@ -88,7 +91,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Rows under a head; numbers stand to the right."""
     body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in rows)
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>' if body else ""
+    first = f"<tr>{top}</tr>" if any(head) else ""
+    return f'<div class="scroll"><table>{first}{body}</table></div>' if body else ""
 
 
 def _cell(value: object) -> str:
@@ -120,7 +124,7 @@ def facts(values: Mapping[str, Any]) -> list[tuple[str, object]]:
         elif isinstance(value, (bool, int, float)) or (isinstance(value, str) and 0 < len(value) <= 90):
             out.append((name, value))
         elif isinstance(value, list) and 0 < len(value) <= 4 and all(isinstance(v, (int, float)) for v in value):
-            out.append((name, " × ".join(number(v) for v in value)))
+            out.append((name, ", ".join(number(v) for v in value)))
     return out
 
 
@@ -149,8 +153,11 @@ def figure(inner: str, text: str) -> str:
     return f"<figure>{inner}{caption(text)}</figure>" if inner else ""
 
 
-def bars(values: Sequence[float], labels: Sequence[str], good: float, fair: float) -> str:
-    """Values in [0, 1] as an SVG bar chart: coloured by the two thresholds, each bar named by its label."""
+def bars(
+    values: Sequence[float], labels: Sequence[str], limits: tuple[float, float], pale: Sequence[bool] | None = None
+) -> str:
+    """Values in [0, 1] as an SVG bar chart: each bar named by its label and coloured by ``limits``, the lowest value
+    that is good and the lowest that is fair."""
     width, height, left, base = 1000, 190, 34, 166
     step = (width - left) / max(len(values), 1)
     says = f"{len(values)} values between 0 and 1"
@@ -161,12 +168,13 @@ def bars(values: Sequence[float], labels: Sequence[str], good: float, fair: floa
         out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{mark:g}</text>')
     every = max(1, -(-len(values) // 20))
     for i, (value, label) in enumerate(zip(values, labels, strict=True)):
-        color = "good" if value >= good else "fair" if value >= fair else "bad"
+        color = "good" if value >= limits[0] else "fair" if value >= limits[1] else "bad"
+        faint = ";opacity:.45" if pale is not None and pale[i] else ""
         tall = max(min(value, 1.0), 0.0) * (base - 10)
         x, wide = left + i * step + step * 0.12, max(step * 0.76, 0.6)
         out.append(
             f'<rect x="{x:.2f}" y="{base - tall:.2f}" width="{wide:.2f}" height="{tall:.2f}" rx="1.5" '
-            f'style="fill:var(--{color})"><title>{escape(label)}: {value:.3f}</title></rect>'
+            f'style="fill:var(--{color}){faint}"><title>{escape(label)}: {value:.3f}</title></rect>'
         )
         if i % every == 0:
             out.append(f'<text x="{x + wide / 2:.2f}" y="{base + 15}" text-anchor="middle">{escape(label)}</text>')

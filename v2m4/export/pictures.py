@@ -17,7 +17,7 @@ from v2m4.types import AnimatedMesh, Camera, Mesh, Texture
 PAPER = (164, 164, 168)
 PANEL = 360
 TURNTABLE_SIZE = 256
-MASK_SIZE = 256
+MASK_SIZE, OUTLINE_FRAMES = 256, 300
 FILM_SIZE, FILM_FRAMES, FILM_BYTES = (480, 320), 48, 1_500_000
 
 
@@ -31,9 +31,11 @@ class View:
 
 @dataclass(frozen=True)
 class Silhouettes:
-    """How well the outlines agree at each keyframe, ``iou`` (K,) in [0, 1] (1 where both are empty), and the ``box`` of
-    the clip's picture in which frame and asset stay, with a margin."""
+    """How well the outlines agree: ``iou`` (N,) in [0, 1] (1 where both are empty) at ``frames`` (N,), the keyframes
+    and, in clips that are not too long, the frames between them. Frame and asset stay inside ``box`` of the clip's
+    picture, with a margin."""
 
+    frames: np.ndarray
     iou: np.ndarray
     box: tuple[float, float, float, float]
 
@@ -98,21 +100,23 @@ def part(camera: Camera, box: tuple[float, float, float, float], longest: float)
 
 
 def silhouettes(run: Run) -> Silhouettes:
-    """Outline of the asset against the frame's alpha, at every keyframe."""
+    """Outline of the asset against the frame's alpha."""
     from v2m4.render import masks
 
     whole = (0.0, 0.0, float(run.camera.width), float(run.camera.height))
     view = part(run.camera, whole, MASK_SIZE)
     camera = view.camera
+    frames = np.arange(len(run.times_s)) if len(run.times_s) <= OUTLINE_FRAMES else run.keyframes
     iou, everywhere = [], np.zeros((camera.height, camera.width), bool)
-    for pose, index in enumerate(run.keyframes):
-        points = transforms.apply(camera.world_to_camera, run.animation.positions[pose].astype(float))
-        found = masks(points.astype(np.float32)[None], run.animation.faces, camera.K, camera.height, camera.width)[0]
-        wanted = run.frame(int(index), view)[..., 3] >= 128
+    for index in frames.tolist():
+        mesh = run.mesh(float(run.times_s[index]))
+        points = transforms.apply(camera.world_to_camera, mesh.vertices.astype(float)).astype(np.float32)
+        found = masks(points[None], mesh.faces, camera.K, camera.height, camera.width)[0]
+        wanted = run.frame(index, view)[..., 3] >= 128
         union = np.count_nonzero(found | wanted)
         iou.append(np.count_nonzero(found & wanted) / union if union else 1.0)
         everywhere |= found | wanted
-    return Silhouettes(np.array(iou), _around(everywhere, whole))
+    return Silhouettes(frames, np.array(iou), _around(everywhere, whole))
 
 
 def _around(mask: np.ndarray, whole: tuple[float, float, float, float]) -> tuple[float, float, float, float]:

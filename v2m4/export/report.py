@@ -23,6 +23,18 @@ NUMBERS = {
     "texture": "texture.json",
     "export": "export.json",
 }
+#: Parts of those files that are for programs, or that are shown elsewhere.
+NOT_SHOWN = {
+    "K",
+    "keyframes",
+    "frames",
+    "world_to_camera",
+    "translation",
+    "normals",
+    "background",
+    "target_names",
+    "hints",
+}
 ROWS = 12
 #: Silhouette agreement that is green, and that is still yellow.
 GOOD_IOU, FAIR_IOU = 0.9, 0.75
@@ -116,31 +128,32 @@ def _film(run: Run | None, outlines: Silhouettes | None) -> str:
     return html.section("Input beside result", html.figure(moving, "The clip on the left, the asset on the right."))
 
 
-def _rows(run: Run, ious: np.ndarray) -> list[int]:
-    """Pose numbers to show: spread over the clip, the worst one among them."""
-    spread = np.linspace(0, len(run.keyframes) - 1, min(ROWS, len(run.keyframes))).round().astype(int)
-    worst = int(ious.argmin())
+def _rows(keyframes: np.ndarray, outlines: Silhouettes) -> tuple[list[int], int]:
+    """(keyframes to show: spread over the clip and the worst one, the worst one)."""
+    scores = outlines.iou[np.searchsorted(outlines.frames, keyframes)]
+    worst = int(scores.argmin())
+    spread = np.linspace(0, len(keyframes) - 1, min(ROWS, len(keyframes))).round().astype(int)
     nearest = int(np.abs(spread - worst).argmin())
     if 0 < nearest < len(spread) - 1:
         spread[nearest] = worst
-    return np.unique(np.append(spread, worst)).tolist()
+    return keyframes[np.unique(np.append(spread, worst))].tolist(), int(keyframes[worst])
 
 
 def _comparison(run: Run | None, outlines: Silhouettes | None) -> str:
     if run is None or outlines is None:
         return ""
-    ious = outlines.iou
+    shown, worst = _rows(run.keyframes, outlines)
+    match = dict(zip(outlines.frames.tolist(), outlines.iou.tolist(), strict=True))
     rows = []
-    for pose in _rows(run, ious):
-        index = int(run.keyframes[pose])
-        label = f"frame {index} · {run.times_s[index]:.2f} s · silhouette match {ious[pose]:.3f}"
-        worst = " · the worst" if pose == int(ious.argmin()) and len(ious) > 1 else ""
+    for index in shown:
+        label = f"frame {index} · {run.times_s[index]:.2f} s · silhouette match {match[index]:.3f}"
+        label += " · the worst" if index == worst and len(run.keyframes) > 1 else ""
         panels = pictures.comparison(run, index, outlines.box)
         cells = [
             html.picture(panel, f"{what} at frame {index}")
             for what, panel in zip(("clip", "asset", "difference"), panels, strict=True)
         ]
-        rows.append(f'<figure><div class="compare">{"".join(cells)}</div>{html.caption(label + worst)}</figure>')
+        rows.append(f'<figure><div class="compare">{"".join(cells)}</div>{html.caption(label)}</figure>')
     return html.section(
         "Keyframes: clip, asset, difference",
         f'<div class="card rows">{"".join(rows)}</div>',
@@ -152,15 +165,18 @@ def _comparison(run: Run | None, outlines: Silhouettes | None) -> str:
 def _silhouettes(run: Run | None, outlines: Silhouettes | None) -> str:
     if run is None or outlines is None:
         return ""
-    ious = outlines.iou
-    labels = [str(int(k)) for k in run.keyframes]
+    keyframe = np.isin(outlines.frames, run.keyframes)
+    scores, lowest = outlines.iou[keyframe], int(outlines.iou.argmin())
     lead = (
-        f"Overlap of the asset's outline with the clip's, for each keyframe: 1 is perfect. Mean {ious.mean():.3f}, "
-        f"median {np.median(ious):.3f}, lowest {ious.min():.3f} at frame {labels[int(ious.argmin())]}."
+        "Overlap of the asset's outline with the clip's: 1 is perfect. "
+        f"Mean of the keyframes {scores.mean():.3f}, median {np.median(scores):.3f}; "
+        f"lowest {outlines.iou[lowest]:.3f} at frame {outlines.frames[lowest]}."
     )
-    return html.section(
-        "Silhouettes", f'<div class="card">{html.bars(ious.tolist(), labels, GOOD_IOU, FAIR_IOU)}</div>', lead=lead
-    )
+    if not keyframe.all():
+        lead += f" Pale bars are frames between keyframes, mean {outlines.iou[~keyframe].mean():.3f}."
+    labels = [str(frame) for frame in outlines.frames]
+    chart = html.bars(outlines.iou.tolist(), labels, (GOOD_IOU, FAIR_IOU), pale=(~keyframe).tolist())
+    return html.section("Silhouettes", f'<div class="card">{chart}</div>', lead=lead)
 
 
 def _turntable(run: Run | None) -> str:
@@ -174,7 +190,10 @@ def _turntable(run: Run | None) -> str:
 def _texture(folder: Path | None, told: Mapping[str, Any]) -> str:
     if folder is None:
         return ""
-    captions = {"base_color.png": "The texture.", "coverage.png": "Coverage: which parts the video has seen."}
+    captions = {
+        "base_color.png": "The texture.",
+        "coverage.png": "Coverage: green is painted by the video, grey is filled in.",
+    }
     shown = [
         html.figure(html.picture(_limited(folder / name, 720), caption), caption)
         for name, caption in captions.items()
@@ -239,14 +258,28 @@ def _work(manifest: Mapping[str, Any]) -> str:
 def _numbers(told: Mapping[str, Any]) -> str:
     parts = []
     for stage in NUMBERS:
-        data = {k: v for k, v in told[stage].items() if k not in ("K", "world_to_camera", "translation", "normals")}
-        entries = data.pop("keyframes", None)
-        rows = html.facts(data)
-        if stage == "camera" and entries:
-            rows += _camera_numbers(entries)
+        rows = html.facts({key: value for key, value in told[stage].items() if key not in NOT_SHOWN})
+        keyframes = told[stage].get("keyframes")
+        if stage == "camera" and keyframes:
+            rows += _camera_numbers(keyframes)
         if rows:
             parts.append(f'<div class="card"><h3>{html.escape(stage)}</h3>{html.table(("", ""), rows)}</div>')
-    return html.section("Numbers", f'<div class="pair">{"".join(parts)}</div>' if parts else "")
+    return html.section("Numbers", f'<div class="columns">{"".join(parts)}</div>' if parts else "", _motion(told))
+
+
+def _motion(told: Mapping[str, Any]) -> str:
+    """What the topology stage says of each keyframe, folded."""
+    entries = [entry for entry in told["topology"].get("keyframes", []) if isinstance(entry, dict)]
+    if not entries:
+        return ""
+    names = [key for key, value in entries[0].items() if not isinstance(value, (list, dict))]
+    rows = [[_short(entry.get(name, "")) for name in names] for entry in entries]
+    inner = html.table([name.replace("_", " ") for name in names], rows)
+    return f'<details class="card"><summary>Motion, keyframe by keyframe</summary>{inner}</details>'
+
+
+def _short(value: Any) -> Any:
+    return "" if value is None else value
 
 
 def _camera_numbers(keyframes: list[dict[str, Any]]) -> list[tuple[str, object]]:

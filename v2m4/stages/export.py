@@ -32,7 +32,7 @@ class ExportOptions:
     max_targets: int = opt(64, "most morph targets; 64 is safe in every current engine", minimum=1, maximum=256)
     normals: bool = opt(False, "also morph the normals: right shading while moving, twice the size of the motion")
     double_sided: str = opt(
-        "auto", "show faces from behind; auto: only if the mesh is open", choices=("auto", "yes", "no")
+        "auto", "show faces from behind; auto: only if the mesh is open or inside out", choices=("auto", "yes", "no")
     )
 
 
@@ -65,5 +65,6 @@ def run(ctx: StageContext, options: ExportOptions, ingest: Path, topology: Path,
             f"{dropped['dropped_poses']} keyframes left to interpolation: mean error "
             f"{dropped['mean_error_percent']:.3f} %, largest {dropped['max_error_percent']:.2f} % of the size"
         )
-    for hint in told["hints"]:
-        ctx.log.info(hint)
+    ctx.log.info(told["hints"][0])
+    if len(told["hints"]) > 1:
+        ctx.log.info("advice for other engines is in export.json and in the report")
