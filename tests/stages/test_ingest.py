@@ -1,0 +1,279 @@
+"""The ingest stage on clips the tests make: what later stages will find in its folder."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from v2m4 import formats
+from v2m4.errors import ConfigError, InputError, MissingBackend
+from v2m4.stages import ingest
+from v2m4.stages.ingest import IngestOptions
+
+
+def ball(step: int, width: int = 96, height: int = 64, colour=(200, 90, 40), soft: bool = True) -> np.ndarray:
+    """(H,W,4): a ball that rolls to the right, straight alpha, clear pixels white."""
+    y, x = np.indices((height, width)) + 0.5
+    depth = height / 4 - np.hypot(x - (width / 4 + 4 * step), y - height / 2)
+    alpha = np.round(np.clip(depth + 0.5, 0, 1) * 255) if soft else (depth > 0) * 255
+    picture = np.full((height, width, 4), 255, np.uint8)
+    picture[alpha > 0, :3] = colour
+    picture[..., 3] = alpha
+    return picture
+
+
+def on(picture: np.ndarray, ground) -> np.ndarray:
+    alpha = picture[..., 3:] / 255
+    return np.round(picture[..., :3] * alpha + np.asarray(ground, float) * (1 - alpha)).astype(np.uint8)
+
+
+def save(folder: Path, pictures: list[np.ndarray], name: str = "frame_{}.png") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, picture in enumerate(pictures):
+        Image.fromarray(picture).save(folder / name.format(i + 1))
+    return folder
+
+
+def film(path: Path, pictures: list[np.ndarray], times_ms: list[int], codec="libx264", pix_fmt="yuv420p", **options):
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=30)
+        stream.width, stream.height, stream.pix_fmt = pictures[0].shape[1], pictures[0].shape[0], pix_fmt
+        stream.codec_context.time_base = Fraction(1, 1000)
+        stream.options = options
+        if pix_fmt == "yuva420p":
+            stream.metadata["alpha_mode"] = "1"
+        for picture, time in zip(pictures, times_ms, strict=True):
+            frame = av.VideoFrame.from_ndarray(picture, "rgba" if picture.shape[2] == 4 else "rgb24")
+            frame.pts, frame.time_base = time, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+def read_meta(context) -> dict:
+    return json.loads((context.out / "clip.json").read_text("utf-8"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_given_alpha_is_used_as_it_is(tmp_path, context):
+    pictures = [ball(i) for i in range(8)]
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures), fps=12.0))
+    clip, meta = formats.read_clip(context.out), read_meta(context)
+    assert meta["alpha"] == "given" and (clip.width, clip.height) == (96, 64) and clip.keyframes == (0, 3, 6, 7)
+    np.testing.assert_allclose(clip.times_s, np.arange(8) / 12)
+    for frame, picture in zip(clip.frames, pictures, strict=True):
+        assert (frame.alpha == picture[..., 3]).all()
+        assert np.abs(frame.image[..., :3].astype(int) - (200, 90, 40)).max() <= 1  # also where it is transparent
+    assert [f["name"] for f in meta["frames"]] == [f"frame_{i + 1}.png" for i in range(8)]
+    assert meta["source"]["frames_decoded"] == 8 and meta["source"]["fps"] == pytest.approx(12)
+    assert meta["warnings"] == ["the object is only 32 pixels long in one frame: expect little detail"]
+    sheet = formats.read_rgb(context.out / "contact_sheet.png")
+    assert sheet.shape[1] == 6 * 96 and len(np.unique(sheet.reshape(-1, 3), axis=0)) > 10
+
+
+def test_same_input_same_bytes_and_resume(tmp_path, context):
+    options = IngestOptions(source=save(tmp_path / "clip", [on(ball(i), (128,) * 3) for i in range(5)]))
+    ingest.run(context, options)
+    first = contents(context.out)
+    (context.out / "clip.json").unlink()
+    (context.out / "contact_sheet.png").unlink()
+    for index in (1, 4):
+        (context.out / "frames" / f"{formats.frame_name(index)}.png").unlink()
+    kept = (context.out / "frames" / "00000.png").stat().st_mtime_ns
+    ingest.run(context, options)
+    assert contents(context.out) == first
+    assert (context.out / "frames" / "00000.png").stat().st_mtime_ns == kept
+
+
+@pytest.mark.parametrize("ground", [(255, 255, 255), (0, 0, 0), (128, 128, 128), (0, 200, 60)])
+def test_plain_background_is_keyed_out_of_a_video(tmp_path, context, ground):  # F01
+    pictures = [ball(i) for i in range(10)]
+    path = film(tmp_path / "clip.mp4", [on(p, ground) for p in pictures], [40 * i for i in range(10)], bf="2", crf="18")
+    ingest.run(context, IngestOptions(source=path))
+    clip, meta = formats.read_clip(context.out), read_meta(context)
+    assert meta["alpha"] == "key" and np.abs(np.subtract(meta["background"], ground)).max() <= 3
+    for frame, picture in zip(clip.frames, pictures, strict=True):
+        mask, true = frame.alpha > 127, picture[..., 3] > 127
+        assert (mask & true).sum() / (mask | true).sum() > 0.94  # a ball of 32 pixels at half-size chroma
+        solid = frame.alpha > 0
+        assert np.abs(frame.image[solid][:, :3].astype(int) - (200, 90, 40)).mean() < 8
+
+
+def test_times_of_a_video_are_kept(tmp_path, context):  # F03, F05
+    times = [500, 533, 567, 900, 933, 967, 2000, 2033, 2067, 2500]
+    path = film(tmp_path / "vfr.mkv", [on(ball(i), (255,) * 3) for i in range(10)], times)
+    ingest.run(context, IngestOptions(source=path))
+    got = formats.read_clip(context.out, only=[]).times_s
+    np.testing.assert_allclose(got * 1000, np.array(times) - 500, atol=1)
+    assert got[0] == 0 and read_meta(context)["source"]["offset_s"] == pytest.approx(0.5)
+
+
+def test_resampled_video(tmp_path, context):  # F03
+    path = film(tmp_path / "clip.mp4", [on(ball(i), (255,) * 3) for i in range(4)], [0, 100, 400, 500])
+    ingest.run(context, IngestOptions(source=path, fps=10.0, keyframe_step=2))
+    meta = read_meta(context)
+    np.testing.assert_allclose([f["time_s"] for f in meta["frames"]], np.arange(6) / 10)
+    assert [f["source_index"] for f in meta["frames"]] == [0, 1, 1, 2, 2, 3]
+    assert meta["keyframes"] == [0, 2, 4, 5] and meta["source"]["fps"] == 10 and meta["source"]["frames_decoded"] == 4
+
+
+def test_webm_alpha_needs_no_background_model(tmp_path, context):  # F08
+    pictures = [ball(i, soft=False) for i in range(3)]
+    path = film(tmp_path / "clip.webm", pictures, [0, 33, 67], "libvpx-vp9", "yuva420p", crf="10", b="1M")
+    ingest.run(context, IngestOptions(source=path))
+    assert read_meta(context)["alpha"] == "given"
+    for frame, picture in zip(formats.read_clip(context.out).frames, pictures, strict=True):
+        assert ((frame.alpha > 127) == (picture[..., 3] > 127)).mean() > 0.99
+
+
+def test_odd_sizes_and_one_frame(tmp_path, context):  # F12, F16
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", [ball(0, 63, 47)])))
+    clip = formats.read_clip(context.out)
+    assert (clip.width, clip.height) == (63, 47) and clip.keyframes == (0,) and len(clip.times_s) == 1
+    assert clip.times_s[0] == 0
+
+
+def test_large_pictures_are_scaled_in_proportion(tmp_path, context):
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", [ball(0, 300, 120)] * 2), max_size=100))
+    clip = formats.read_clip(context.out)
+    assert (clip.width, clip.height) == (100, 40)
+    frame = clip.frames[0]
+    assert abs(frame.alpha.sum() / 255 - np.pi * 10**2) < 5  # the ball, a third as large
+    assert np.abs(frame.image[..., :3].astype(int) - (200, 90, 40)).max() <= 2
+
+
+def test_order_and_names_in_any_language(tmp_path, context):  # F18, F19, F21
+    folder = tmp_path / "папка é 空 space"
+    for i, name in enumerate(["кадр 1.png", "Кадр 2.png", "кадр 10.png"]):
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(ball(i)).save(folder / name)
+    (folder / "Thumbs.db").touch()
+    ingest.run(context, IngestOptions(source=folder))
+    meta = read_meta(context)
+    assert [f["name"] for f in meta["frames"]] == ["кадр 1.png", "Кадр 2.png", "кадр 10.png"]
+    assert meta["source"]["name"] == "папка é 空 space" and any("Thumbs.db" in note for note in meta["notes"])
+    centres = [np.flatnonzero((f.alpha > 127).any(0)).mean() for f in formats.read_clip(context.out).frames]
+    assert np.allclose(np.diff(centres), 4)
+    assert str(tmp_path) not in (context.out / "clip.json").read_text("utf-8")  # a run can be moved
+
+
+def test_premultiplied_pictures_are_made_straight(tmp_path, context):  # F27
+    pictures = [ball(i) for i in range(3)]
+    for picture in pictures:
+        picture[..., :3] = np.round(picture[..., :3] * (picture[..., 3:] / 255.0))
+    source = save(tmp_path / "clip", pictures)
+    ingest.run(context, IngestOptions(source=source))
+    assert read_meta(context)["premultiplied"]
+    for frame in formats.read_clip(context.out).frames:
+        rim = (frame.alpha >= 64) & (frame.alpha < 255)
+        assert rim.sum() > 20 and np.abs(frame.image[rim][:, :3].astype(int) - (200, 90, 40)).max() <= 4
+
+
+def test_a_frame_without_an_object_is_named(tmp_path, context):  # M01
+    pictures = [ball(i) for i in range(6)]
+    pictures[3][..., 3] = 0
+    pictures[4][..., 3] = np.minimum(pictures[4][..., 3], 204)
+    with pytest.raises(InputError, match=r"frame 3 \(frame_4\.png\).*mask is empty") as caught:
+        ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))
+    assert "alpha" in caught.value.hint and not (context.out / "clip.json").exists()
+
+
+def test_weak_alpha_counts_and_faint_frames_are_stretched(tmp_path, context):  # M01
+    pictures = [ball(i) for i in range(3)]
+    pictures[1][..., 3] = np.minimum(pictures[1][..., 3], 204)
+    pictures[2][..., 3] = pictures[2][..., 3] // 3
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))
+    frames = formats.read_clip(context.out).frames
+    assert frames[1].alpha.max() == 204 and frames[2].alpha.max() == 255
+    assert ((frames[2].alpha > 127) == (pictures[2][..., 3] > 42)).mean() > 0.99
+    assert any("1 of 3 frames (2) are faint" in w for w in read_meta(context)["warnings"])
+
+
+def test_an_object_with_the_backgrounds_colour_is_named(tmp_path, context):
+    pictures = [on(ball(i), (255,) * 3) for i in range(3)]
+    pictures[1][:] = 255
+    with pytest.raises(InputError, match=r"frame 1 \(frame_2\.png\).*no object"):
+        ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))
+
+
+def test_no_alpha_and_no_plain_background(tmp_path, context, monkeypatch):  # F25
+    import sys
+
+    monkeypatch.setitem(sys.modules, "rembg", None)
+    noise = np.random.default_rng(0).integers(0, 255, (2, 64, 64, 3), np.uint8)
+    folder = save(tmp_path / "clip", list(noise))
+    with pytest.raises(InputError, match="no alpha") as caught:
+        ingest.run(context, IngestOptions(source=folder, background="alpha"))
+    assert "rembg" in caught.value.hint
+    with pytest.raises(InputError, match="nothing to key out"):
+        ingest.run(context, IngestOptions(source=folder, background="key"))
+    with pytest.raises(MissingBackend) as missing:
+        ingest.run(context, IngestOptions(source=folder))
+    assert "alpha" in missing.value.hint and "plain background" in missing.value.hint
+    with pytest.raises(ConfigError):
+        ingest.run(context, IngestOptions())
+
+
+def test_a_model_is_used_for_any_other_background(tmp_path, context, monkeypatch):
+    class Fake:
+        name, licence = "fake", "none"
+
+        def __init__(self, model):
+            pass
+
+        def alpha(self, image):
+            return (image[..., 0] == 200).astype(np.uint8) * 255
+
+    monkeypatch.setattr("v2m4.models.matte.Rembg", Fake)
+    noise = np.random.default_rng(0).integers(0, 199, (3, 64, 96, 3), np.uint8)
+    pictures = [ball(i, soft=False) for i in range(3)]
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", list(map(on, pictures, noise)))))
+    assert read_meta(context)["alpha"] == "rembg"
+    for frame, picture in zip(formats.read_clip(context.out).frames, pictures, strict=True):
+        assert (frame.alpha == picture[..., 3]).all()
+
+
+def test_border_contact_is_said(tmp_path, context):
+    pictures = [ball(i, 72, 64) for i in range(1, 10)]
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))
+    touching = [i for i, p in enumerate(pictures) if (p[:, -1, 3] > 127).any()]
+    shown = ", ".join(map(str, touching))
+    assert 0 < len(touching) < 5
+    assert (
+        f"the object touches the picture's border in {len(touching)} of 9 frames ({shown})"
+        in (read_meta(context)["warnings"])
+    )
+
+
+def test_options_have_help_and_limits():
+    from v2m4 import config
+
+    assert config.resolve({"ingest": IngestOptions}, {"ingest": {"fps": 30}})["ingest"].fps == 30.0
+    for key, value in (("keyframe_step", 0), ("background", "magic"), ("fps", 0.0)):
+        with pytest.raises(ConfigError):
+            config.resolve({"ingest": IngestOptions}, {"ingest": {key: value}})
+
+
+@pytest.mark.slow
+def test_the_real_clips(shared, context, tmp_path):
+    ingest.run(context, IngestOptions(source=shared / "data" / "triceratops"))
+    meta = read_meta(context)
+    assert [f["name"] for f in meta["frames"]] == [f"{i}.png" for i in range(32)] and meta["alpha"] == "given"
+    context.out = tmp_path / "frog"
+    context.out.mkdir()
+    ingest.run(context, IngestOptions(source=shared / "data" / "sighing_frog.mp4"))
+    clip = formats.read_clip(context.out)
+    assert len(clip.frames) == 32 and read_meta(context)["alpha"] == "key"
+    areas = np.array([(f.alpha > 127).sum() for f in clip.frames])
+    assert areas.min() > 30000 and areas.max() < 60000
+    assert (clip.frames[0].alpha[180:184, 268:272] == 255).all()  # a white glint in its eye
+    assert clip.frames[0].alpha[320, 223] == 0  # seen between arm and body
