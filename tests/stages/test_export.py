@@ -69,6 +69,20 @@ def test_a_smaller_budget_is_reported(context: Any, inputs: tuple[Path, Path, Pa
     assert any("left to interpolation" in message for message in context.messages)
 
 
+def test_more_targets_than_every_engine_plays_are_warned_of(context: Any, inputs: tuple[Path, Path, Path]) -> None:
+    clip = formats.read_json(inputs[0] / "clip.json")
+    clip["frames"] = [{"index": i, "time_s": i / FPS, "name": f"{i}", "source_index": i} for i in range(70)]
+    clip["keyframes"] = list(range(70))
+    formats.write_json(inputs[0] / "clip.json", clip)
+    first = formats.read_npz(inputs[1] / "animation.npz")["positions"][0]
+    positions = np.stack([first * [1, 1 + 0.01 * k**2, 1] for k in range(70)])
+    edit_animation(inputs[1], positions=positions, times_s=np.arange(70) / FPS, keyframes=np.arange(70, dtype=np.int32))
+    run(context, ExportOptions(), *inputs)
+    assert not any("warning" in message for message in context.messages)
+    run(context, ExportOptions(max_targets=256), *inputs)
+    assert any(message.startswith("warning: 69 morph targets") for message in context.messages)
+
+
 def test_one_engine_gets_one_hint_and_the_same_file(context: Any, inputs: tuple[Path, Path, Path]) -> None:
     run(context, ExportOptions(), *inputs)
     anywhere = (context.out / "Fuchs_lauft.glb").read_bytes()

@@ -21,7 +21,8 @@ _RESERVED = {"con", "prn", "aux", "nul", *(f"com{i}" for i in range(10)), *(f"lp
 
 @dataclass(frozen=True)
 class AssetSettings:
-    """What the user may choose. ``name`` is for display, ``double_sided`` None means: if the mesh is open or inside out."""
+    """What the user may choose. ``double_sided`` None means: if the mesh is open or inside out. ``name`` is for display
+    and may hold anything."""
 
     name: str = "asset"
     max_targets: int = 64

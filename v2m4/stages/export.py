@@ -39,7 +39,7 @@ class ExportOptions:
 def run(ctx: StageContext, options: ExportOptions, ingest: Path, topology: Path, texture: Path) -> None:
     """Read the clip's times, the animation and the texture; write the checked .glb and export.json."""
     from v2m4.export.asset import AssetSettings, make_asset
-    from v2m4.export.notes import facts, frame_rate
+    from v2m4.export.notes import SAFE_TARGETS, facts, frame_rate
     from v2m4.export.validate import write_checked
     from v2m4.formats import read_animation, read_clip, read_json, read_npz, read_texture, write_json
 
@@ -64,6 +64,10 @@ def run(ctx: StageContext, options: ExportOptions, ingest: Path, topology: Path,
         ctx.log.info(
             f"{dropped['dropped_poses']} keyframes left to interpolation: mean error "
             f"{dropped['mean_error_percent']:.3f} %, largest {dropped['max_error_percent']:.2f} % of the size"
+        )
+    if told["targets"] > SAFE_TARGETS:
+        ctx.log.warning(
+            f"{told['targets']} morph targets: some engines play no more than {SAFE_TARGETS} (export.max_targets)"
         )
     ctx.log.info(told["hints"][0])
     if len(told["hints"]) > 1:
