@@ -1,8 +1,8 @@
 """Run the stages over a run directory, and only those that have something to do.
 
 A stage is identified by a key: its name and version, its resolved options, the seed, and the content of the folders
-and files it reads. While the key of its finished folder stands, the folder is kept; see ``docs`` and :func:`decide`
-for the whole rule. Nothing here knows what a stage does.
+and files it reads. While the key of its finished folder stands, the folder is kept; ``_Walk.decide`` is the whole
+rule. Nothing here knows what a stage does.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class _Walk:
         resumable = not waits and mark.get("key") == key and (bool(mark.get("forced")) or not forced)
         act = "resume" if resumable else "run"
         if record is None:
-            return Decision(stage.name, act, "was interrupted" if resumable else "is not finished yet", key)
+            return Decision(stage.name, act, "was interrupted" if resumable else "the first time", key)
         missing, edited = differences(record, self.tree(stage.name))
         if forced:
             return Decision(stage.name, act, "asked for with --force", key)
@@ -229,7 +229,12 @@ class _Walk:
         if changed:
             return Decision(stage.name, act, _difference(record.get("ingredients", {}), certain), key)
         if waits:
-            return Decision(stage.name, "maybe", f"unless {' and '.join(waits)} give the same as before", key)
+            return Decision(
+                stage.name,
+                "maybe",
+                f"unless {' and '.join(waits)} give{'s' * (len(waits) == 1)} the same as before",
+                key,
+            )
         return Decision(stage.name, "keep", "unchanged", key)
 
 
@@ -411,7 +416,7 @@ class _Runner:
 
     def _execute(self, stage: Stage, decision: Decision) -> None:
         folder, name = self.walk.folders[stage.name], stage.name
-        self.log.info(f"{name}: {'goes on' if decision.action == 'resume' else 'runs'} ({decision.why})")
+        self.log.info(f"{name}: {'goes on' if decision.action == 'resume' else 'runs'}: {decision.why}")
         ingredients = self.walk.ingredients(stage)
         if decision.action == "resume" and (folder.partial / "stage.json").is_file():
             folder.complete_swap(decision.edited)  # it was complete, only not yet in place

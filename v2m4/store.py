@@ -368,6 +368,7 @@ def _short(item: Any) -> str:
     if isinstance(index, numbers.Integral):
         return f"frame {index}"
     if isinstance(item, tuple) and item and isinstance(item[0], numbers.Integral):
-        return f"frame {item[0]}"
+        numbered = all(isinstance(part, numbers.Integral) for part in item)
+        return f"frame {item[-1] if numbered else item[0]}"  # enumerate(keyframes), or the items of a dict
     text = item.name if isinstance(item, Path) else str(item)
     return text if len(text) <= 60 else text[:57] + "..."
