@@ -243,13 +243,13 @@ def test_a_model_is_used_for_any_other_background(tmp_path, context, monkeypatch
 
 
 def test_border_contact_is_said(tmp_path, context):
-    pictures = [ball(i, 72, 64) for i in range(1, 10)]
+    pictures = [ball(i, 72, 64) for i in range(1, 12)]
     ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))
     touching = [i for i, p in enumerate(pictures) if (p[:, -1, 3] > 127).any()]
     shown = ", ".join(map(str, touching))
     assert 0 < len(touching) < 5
     assert (
-        f"the object touches the picture's border in {len(touching)} of 9 frames ({shown})"
+        f"the object touches the picture's border in {len(touching)} of 11 frames ({shown})"
         in (read_meta(context)["warnings"])
     )
 
