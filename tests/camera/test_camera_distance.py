@@ -22,7 +22,7 @@ def test_what_jumps_is_the_scale_and_what_is_smooth_the_distance() -> None:
     distance = 3 * np.exp(0.3 * TIMES)
     scale = 1 + 0.03 * rng.normal(size=16)
     apparent = distance / scale
-    out = split(apparent, _boxes(np.ones((16, 3))), TIMES, np.ones(16, bool), 2.5)
+    out = split(apparent, _boxes(1 + 1e-6 * np.arange(48).reshape(16, 3)), TIMES, np.ones(16, bool), 2.5)
     unit = np.median(out.distance / distance)
     assert np.abs(out.distance / distance / unit - 1).max() < 0.025
     assert np.abs(out.scale / scale / unit - 1).max() < 0.025
@@ -40,11 +40,20 @@ def test_a_volume_that_stays_tells_the_scale_exactly() -> None:
     assert np.abs(out.scale / scale / np.median(out.scale / scale) - 1).max() < 1e-6
 
 
+def test_one_and_the_same_mesh_keeps_its_size_and_may_come_near() -> None:
+    distance = 3 - 1.2 * np.sin(TIMES * 2.5)
+    noisy = distance * (1 + 0.005 * np.random.default_rng(1).normal(size=16))
+    out = split(noisy, _boxes(np.ones((1, 3))) * 16, TIMES, np.ones(16, bool), 2.5)
+    assert np.array_equal(out.scale, np.ones(16))
+    assert np.abs(out.distance / distance - 1).max() < 0.03
+
+
 def test_a_bad_keyframe_has_no_say() -> None:
     apparent = np.full(16, 2.0)
     apparent[5] = 40.0
+    sizes = np.ones((16, 3)) * (1 + 1e-6 * np.arange(16)[:, None])  # not one and the same mesh
     good = np.arange(16) != 5
-    out = split(apparent, _boxes(np.ones((16, 3))), TIMES, good, 2.5)
+    out = split(apparent, _boxes(sizes), TIMES, good, 2.5)
     assert np.allclose(out.distance, 2.0)
     assert np.allclose(out.scale[good], 1.0)
 

@@ -4,6 +4,8 @@ One camera measures the ratio of the two only. Generators scale each mesh to its
 jumps from keyframe to keyframe, while the object keeps its size and moves smoothly: what is smooth in time is the
 distance, what remains is the scale of the mesh. The meshes say something themselves: an animal that stretches out
 keeps its volume. If correcting by volume or by surface makes the distances smoother, the correction is used.
+
+Where one and the same mesh stands for the object in every keyframe, its scale is one, and all is distance.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from v2m4.types import Mesh
 
 #: A size measure must make the distances smoother by this factor before it is believed.
 MUST_GAIN = 0.9
+#: One and the same mesh shows changes of distance directly: they are smoothed over this share of the usual period only.
+SAME_MESH_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class Distances:
-    """``distance`` (K,) smooth in time and ``scale`` (K,) of each mesh, median 1; ``measure`` names what was used."""
+    """``distance`` (K,) smooth in time and ``scale`` (K,) of each mesh, median 1; ``measure`` names what told them
+    apart: "none", "volume", "area" or "same mesh"."""
 
     distance: np.ndarray
     scale: np.ndarray
@@ -33,10 +38,14 @@ def split(
     """Tell distances from scales.
 
     ``apparent`` (K,) are the distances if every mesh had scale 1; ``good`` (K,) bool are believed; changes slower than
-    ``smooth_s`` seconds belong to the distance. ``distance / scale == apparent`` holds exactly for good keyframes.
+    ``smooth_s`` seconds belong to the distance. ``distance / scale == apparent`` holds exactly for good keyframes,
+    unless all meshes are one and the same: then every scale is 1 and the distance is a little smoothed.
     """
     if not good.any():
         return Distances(apparent.copy(), np.ones(len(apparent)), "none")
+    if len(meshes) > 1 and all(_same(meshes[0], m) for m in meshes[1:]):
+        curve = smooth(np.log(apparent), times_s, good.astype(float), SAME_MESH_SHARE * smooth_s)
+        return Distances(np.exp(curve), np.ones(len(apparent)), "same mesh")
     best: tuple[float, str, np.ndarray] | None = None
     for name, size in _sizes(meshes).items():
         if not (np.isfinite(size[good]).all() and (size[good] > 0).all()):
@@ -51,6 +60,10 @@ def split(
     scale = distance / apparent
     unit = float(np.median(scale[good]))
     return Distances(distance / unit, scale / unit, best[1])
+
+
+def _same(a: Mesh, b: Mesh) -> bool:
+    return np.array_equal(a.faces, b.faces) and np.array_equal(a.vertices, b.vertices)
 
 
 def _sizes(meshes: list[Mesh]) -> dict[str, np.ndarray]:

@@ -40,7 +40,7 @@ def choose(hypotheses: list[list[Hypothesis]]) -> list[int]:
     return path[::-1]
 
 
-def warm_starts(chosen: list[Hypothesis], known: list[list[Hypothesis]], new_deg: float = 8.0) -> list[np.ndarray]:
+def warm_starts(chosen: list[Hypothesis], known: list[list[Hypothesis]], new_deg: float = 15.0) -> list[np.ndarray]:
     """For each keyframe, rotations (N,3,3) of its neighbours that none of its own hypotheses is close to."""
     out = []
     for k, own in enumerate(known):

@@ -123,7 +123,7 @@ def _report(ctx: StageContext, keyframes: list[int], poses: list[KeyframePose], 
     good = [p for p in poses if p.trusted]
     iou = float(np.median([p.iou for p in poses]))
     ctx.log.info(f"camera: silhouettes agree to {iou:.2f} (median IoU), {len(good)} of {len(poses)} poses trusted")
-    if measure != "none":
+    if measure in ("volume", "area"):
         ctx.log.info(f"camera: the meshes' {measure} tells their scale from the distance")
     for k, pose in zip(keyframes, poses, strict=True):
         if not pose.trusted:
