@@ -18,7 +18,7 @@ def flipped_faces(graph: Graph, state: State, vertices: np.ndarray) -> np.ndarra
     """(F,) bool: faces that point against the way their nodes have turned them."""
     faces = graph.surface.faces
     rest, now = unit(face_vectors(graph.surface.vertices, faces)), unit(face_vectors(vertices, faces))
-    centroids = slice(graph.vertex_count, None)
+    centroids = graph.vertex_count + graph.face_points.first
     nodes, weights = graph.point_nodes[centroids], graph.point_weights[centroids]
     turned = np.einsum("fk,fkij,fj->fi", weights, state.rotation[nodes], rest)
     return (turned * now).sum(1) < 0

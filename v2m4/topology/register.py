@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
-from v2m4.topology.graph import Graph, State, deform
+from v2m4.topology.graph import Graph, State, deform, moved_normals
 from v2m4.topology.solve import Pattern, Rigidity, Terms, clean, relax
-from v2m4.topology.surface import Samples, Surface, point_normals, sample
+from v2m4.topology.surface import Samples, Surface, sample
 
 TARGET_SAMPLES = 8000
 #: Share of a plain point-to-point row beside each point-to-plane row, which alone lets sheets slide freely.
@@ -82,8 +82,8 @@ def add_icp(
 
     ``moved`` (M,3) points; normals come from the moved surface. Returns the fit at ``moved``.
     """
-    normals = point_normals(moved[: graph.vertex_count], graph.surface.faces)
-    # An even choice among vertices and centroids: more rows than this add time, not knowledge.
+    normals = moved_normals(graph, moved)
+    # An even choice among the points: more rows than this add time, not knowledge.
     chosen = np.unique(np.linspace(0, len(moved) - 1, min(matching.icp_points, len(moved))).astype(np.int64))
     points, normals, areas = moved[chosen], normals[chosen], graph.areas[chosen]
     mine = target.features.of(points, normals, graph.colors[chosen])
@@ -145,7 +145,7 @@ def add_transport(
     """
     mine, theirs = chosen
     features = matching.transport_features
-    normals = point_normals(moved[: graph.vertex_count], graph.surface.faces)[mine]
+    normals = moved_normals(graph, moved)[mine]
     points = moved[mine]
     s = target.samples
     here = features.of(points, normals, graph.colors[mine]).astype(np.float32)

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from v2m4.topology.align import align
-from v2m4.topology.graph import Graph, State, build_graph, deform, deform_vertices
+from v2m4.topology.graph import Graph, State, build_graph, deform, deform_vertices, moved_normals
 from v2m4.topology.register import Fit, Matching, Target, add_icp, measure, register
 from v2m4.topology.solve import Pattern, Rigidity, Terms, clean, relax
-from v2m4.topology.surface import Samples, Surface, point_normals
+from v2m4.topology.surface import Samples, Surface
 from v2m4.topology.temporal import FrameTerms, TemporalOptions, solve_together
 from v2m4.transforms import nearest_rotation, rotation_from_vector
 
@@ -146,7 +146,7 @@ def _known_partners(
 
 def follow(graph: Graph, pattern: Pattern, vertices: np.ndarray) -> State:
     """The state that carries the rest vertices to these vertices (V,3), as well as the graph can."""
-    wanted = np.concatenate([vertices, vertices[graph.surface.faces].mean(1)])
+    wanted = graph.face_points.on(vertices, graph.surface.faces)
     rest, there = graph.points.mean(0), wanted.mean(0)
     turn = nearest_rotation((wanted - there).T @ (graph.points - rest))
     state = State(np.tile(turn, (len(graph.nodes), 1, 1)), (graph.nodes - rest) @ turn.T + there)
@@ -209,7 +209,7 @@ def _register_one(graph, pattern, neighbour, target, seed, options) -> State:
 def carry(graph: Graph, state: State, target: Target, seed: int) -> State:
     """``state`` moved rigidly towards ``target`` where that brings it closer."""
     moved, _ = deform(graph, state)
-    normals = point_normals(moved[: graph.vertex_count], graph.surface.faces)
+    normals = moved_normals(graph, moved)
     rng = np.random.default_rng(seed)
     count = min(COARSE_POINTS, int((graph.areas > 0).sum()))
     chosen = np.sort(rng.choice(len(moved), count, replace=False, p=graph.areas / graph.areas.sum()))
