@@ -65,7 +65,7 @@ def capsule_distance(points: np.ndarray, bone: Bone) -> np.ndarray:
     return np.linalg.norm(points - head - t[:, None] * axis, axis=1) - radius
 
 
-def rest_mesh(bones: list[Bone], cells: int = 130) -> Mesh:
+def rest_mesh(bones: list[Bone], cells: int) -> Mesh:
     """Marching cubes of the smooth union, coloured."""
     from skimage.measure import marching_cubes
 
@@ -175,10 +175,10 @@ def lit(mesh: Mesh) -> Mesh:
     return Mesh(mesh.vertices, mesh.faces, np.clip(mesh.colors * shade[:, None], 0, 255).astype(np.uint8))
 
 
-def walk() -> list[Mesh]:
+def walk(cells: int = 130) -> list[Mesh]:
     """The true mesh of every frame: one walk cycle."""
     bones = skeleton()
-    rest = rest_mesh(bones)
+    rest = rest_mesh(bones, cells)
     weights = skin_weights(rest.vertices, bones)
     return [pose(rest, bones, weights, 2 * np.pi * k / FRAMES) for k in range(FRAMES)]
 
