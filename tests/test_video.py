@@ -413,6 +413,13 @@ def test_palette_grey_alpha_and_cmyk(tmp_path):
     assert one_still(tmp_path, Image.fromarray(picture[..., 0]))[2, 1].tolist() == [200, 200, 200]
 
 
+def test_a_file_of_several_pages_says_that_one_is_used(tmp_path):
+    pages = [Image.fromarray(number_picture(i)) for i in (5, 6)]
+    pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
+    reader = read_frames(tmp_path / "pages.tif")
+    assert numbers(reader) == [5] and any("pages.tif holds more than one picture" in w for w in reader.warnings)
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -478,6 +485,48 @@ def test_one_frame(tmp_path):  # F16
     reader = read_frames(numbered(tmp_path / "clip.mp4", 1))
     assert [p.time_s for p in reader] == [0.0] and reader.info["frames_decoded"] == 1
     assert len(list(read_frames(tmp_path / "clip.mp4", fps=12))) == 1
+
+
+@pytest.mark.parametrize("fps", [None, 20.0])
+def test_never_more_than_three_pictures_in_memory(tmp_path, fps):
+    import weakref
+
+    seen = []
+    for picture in read_frames(numbered(tmp_path / "clip.mp4", 40), fps):
+        seen.append(weakref.ref(picture.image))
+        assert sum(ref() is not None for ref in seen) <= 3
+    assert len(seen) == (40 if fps is None else 27)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_files_give_frames_or_one_sentence(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    stack = [Image.fromarray(number_picture(i)) for i in range(3)]
+    files = [numbered(tmp_path / "a.mp4", 6), numbered(tmp_path / "b.mkv", 6)]
+    for name in ("c.gif", "d.webp", "e.png"):
+        stack[0].save(tmp_path / name, save_all=True, append_images=stack[1:], duration=50)
+        files.append(tmp_path / name)
+    for name in ("f.jpg", "g.tif", "h.bmp"):
+        stack[0].save(tmp_path / name)
+        files.append(tmp_path / name)
+    good = 0
+    for file in files:
+        whole = np.frombuffer(file.read_bytes(), np.uint8)
+        for kind in range(9):
+            data = whole.copy()
+            if kind < 3:
+                data = data[: rng.integers(1, len(data))]
+            else:
+                places = rng.integers(0, len(data), (1, 4, 30)[kind % 3])
+                data[places] = rng.integers(0, 256, len(places))
+            suffix = file.suffix if kind < 8 else ".txt"
+            broken = tmp_path / f"broken{suffix}"
+            broken.write_bytes(data.tobytes())
+            try:
+                good += len(list(read_frames(broken))) > 0
+            except InputError as error:
+                assert error.message and error.hint and "\n" not in error.message
+    assert good > 5
 
 
 def test_rates_that_make_no_sense(tmp_path):

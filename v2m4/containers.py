@@ -75,7 +75,7 @@ def _open(path: Path) -> Any:
     import av
 
     try:
-        return av.open(str(path.absolute()), options={"format_whitelist": CONTAINERS})
+        return av.open(str(path.absolute()), options={"format_whitelist": CONTAINERS}, metadata_errors="replace")
     except av.error.FFmpegError as error:
         with open(path, "rb") as handle:
             head = handle.read(16)

@@ -91,7 +91,7 @@ def open_picture(path: Path) -> Any:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{path}: cannot be read ({error.strerror})", "check the permissions of the file") from None
     if not data:
         raise InputError(f"{path}: the file is empty (0 bytes)", "copy or export it again")
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our own limit follows
@@ -110,7 +110,8 @@ def open_picture(path: Path) -> Any:
 
 def upright_size(image: Any) -> tuple[int, int]:
     """(width, height) once the EXIF orientation is applied; reads the header only."""
-    sideways = image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+    late = image.format == "PNG" and "exif" not in image.info  # to look behind the pixels Pillow would decode them all
+    sideways = not late and image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
     return (image.height, image.width) if sideways else (image.width, image.height)
 
 
@@ -119,7 +120,7 @@ def read_picture(path: Path) -> np.ndarray:
     from PIL import ImageOps
 
     image = open_picture(path)
-    with _damage(path):
+    with damage(path):
         return to_pixels(ImageOps.exif_transpose(image))
 
 
@@ -166,7 +167,7 @@ def _srgb(image: Any, source: Any) -> np.ndarray:
     return np.array(image.convert("RGB"))
 
 
-class _damage:
+class damage:
     """Turns whatever a Pillow plugin raises while decoding into one InputError that names the file."""
 
     def __init__(self, path: Path) -> None:
@@ -187,6 +188,11 @@ def is_animated(image: Any) -> bool:
     return bool(getattr(image, "is_animated", False)) and image.format in ("GIF", "WEBP", "PNG", "AVIF", "JXL")
 
 
+def pages(image: Any) -> int:
+    """How many pictures a file holds (the preview or depth map in a phone's JPEG does not count)."""
+    return 1 if image.format == "MPO" else int(getattr(image, "n_frames", 1))
+
+
 def animation_frames(path: Path, warnings: list[str]) -> Iterator[tuple[float, float, np.ndarray]]:
     """(start in s, duration in s, pixels) of each frame of a GIF, WebP or APNG, composited.
 
@@ -195,8 +201,10 @@ def animation_frames(path: Path, warnings: list[str]) -> Iterator[tuple[float, f
     image = open_picture(path)
     first = 1 if image.info.get("default_image") else 0  # an APNG's stand-in picture is no frame of the animation
     start, unset = 0.0, 0
-    for number in range(first, image.n_frames):
-        with _damage(path):
+    with damage(path):
+        count = image.n_frames
+    for number in range(first, count):
+        with damage(path):
             image.seek(number)
             image.load()  # WebP knows the duration only now
             duration = float(image.info.get("duration") or 0)

@@ -65,6 +65,7 @@ class FrameReader:
         self.length: int | None = None
         self.files: tuple[Path, ...] = ()
         self._listing: stills.Listing | None = None
+        self._more_inside = ""
         if self.kind in ("folder", "picture"):
             self._list()
         self._start()
@@ -72,6 +73,8 @@ class FrameReader:
     def _start(self) -> None:
         self.facts: list[str] = list(self._listing.facts) if self._listing else []
         self.warnings: list[str] = list(self._listing.warnings) if self._listing else []
+        if self._more_inside:
+            self.warnings.append(f"{self._more_inside} holds more than one picture; only the first is used")
         self.info: dict[str, Any] = {"name": self.path.name, "kind": self.kind}
 
     @property
@@ -86,7 +89,7 @@ class FrameReader:
             self._listing = stills.list_pictures(self.path)
             self.files = self._listing.files
         self.length = len(self.files)
-        _check_one_size(self.files)
+        self._more_inside = _check_headers(self.files)
 
     def __iter__(self) -> Iterator[Picture]:
         self._start()
@@ -188,7 +191,7 @@ def _kind(path: Path) -> str:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file or folder", "check the spelling") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{path}: cannot be read ({error.strerror})", "check the permissions of the file") from None
     if not head:
         raise InputError(f"{path}: the file is empty (0 bytes)", "copy or export it again")
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot") and head[8:12] != b"avif":
@@ -205,13 +208,19 @@ def _looks_like_picture(head: bytes) -> bool:
 
 
 def _picture_kind(path: Path) -> str:
-    return "animation" if stills.is_animated(stills.open_picture(path)) else "picture"
+    with stills.damage(path):
+        return "animation" if stills.is_animated(stills.open_picture(path)) else "picture"
 
 
-def _check_one_size(files: tuple[Path, ...]) -> None:
+def _check_headers(files: tuple[Path, ...]) -> str:
+    """InputError unless all pictures have one size. Gives the name of the first that holds several pictures, or ""."""
+    several = ""
     first: tuple[Path, tuple[int, int]] | None = None
     for path in files:
-        size = stills.upright_size(stills.open_picture(path))
+        with stills.damage(path):
+            image = stills.open_picture(path)
+            size = stills.upright_size(image)
+            several = several or (path.name if stills.pages(image) > 1 else "")
         first = first or (path, size)
         if size != first[1]:
             (w0, h0), (w1, h1) = first[1], size
@@ -219,6 +228,7 @@ def _check_one_size(files: tuple[Path, ...]) -> None:
                 f"{path.parent}: {first[0].name} is {w0}x{h0} but {path.name} is {w1}x{h1}",
                 "all pictures of a clip need one size: take out the stray ones or scale them",
             )
+    return several
 
 
 # --- what to tell about the clip --------------------------------------------------------------------------------------
