@@ -98,10 +98,8 @@ class TerminalSink:
     def write(self, level: str, text: str) -> None:
         if level == "debug":
             return
-        if level == "warning":
-            self.console.print(f"warning: {text}", style="yellow", markup=False)
-        else:
-            self.console.print(text, markup=False)
+        line, style = (f"warning: {text}", "yellow") if level == "warning" else (text, None)
+        self.console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def bar(self, items: Iterable[Item], label: str, total: int | None) -> Iterator[Item]:
         """A bar that disappears when the loop ends."""

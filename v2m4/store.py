@@ -312,10 +312,10 @@ class StageLog:
     on_warning: Callable[[list[str]], None] = lambda warnings: None
 
     def info(self, text: str) -> None:
-        self.reporter.info(f"{self.stage}: {text}")
+        self.reporter.info(_named(self.stage, text))
 
     def warning(self, text: str) -> None:
-        self.reporter.warning(f"{self.stage}: {text}")
+        self.reporter.warning(_named(self.stage, text))
         if text not in self.warnings:
             self.warnings.append(text)
             self.on_warning(self.warnings)
@@ -355,12 +355,17 @@ class Context:
         kind = "step" if isinstance(items, range) else "frame"
         self.item = ""
         # The generator is closed before an error of the loop's body arrives anywhere, so the name has to outlive it.
-        for item in self.log.reporter.track(items, f"{self.stage}: {label}", total):
+        for item in self.log.reporter.track(items, _named(self.stage, label), total):
             self.item = (
                 f"{kind} {item} ({label})" if isinstance(item, numbers.Integral) else f"{_short(item)} ({label})"
             )
             yield item
         self.item = ""
+
+
+def _named(stage: str, text: str) -> str:
+    """``text`` with the stage's name before it, once."""
+    return text if text.startswith(f"{stage}:") else f"{stage}: {text}"
 
 
 def _short(item: Any) -> str:

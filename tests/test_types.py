@@ -1,0 +1,82 @@
+"""The vocabulary: what is accepted is stored exactly, what makes no sense is refused with a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from v2m4.errors import InputError
+from v2m4.types import AnimatedMesh, Camera, Clip, Frame, Mesh, MeshSequence, Texture, TexturedMesh
+
+TRIANGLE = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0]], float)
+FACE = [[0, 1, 2]]
+PICTURE = np.zeros((4, 6, 4), np.uint8)
+
+
+def test_arrays_get_their_type_and_keep_their_values() -> None:
+    mesh = Mesh(TRIANGLE, np.array(FACE, np.int64), [[1, 2, 3]] * 3)
+    assert (mesh.vertices.dtype, mesh.faces.dtype, mesh.colors.dtype) == (np.float32, np.int32, np.uint8)
+    np.testing.assert_array_equal(mesh.vertices, TRIANGLE)
+    moved = mesh.moved(TRIANGLE + 1)
+    np.testing.assert_array_equal(moved.vertices, TRIANGLE + 1)
+    assert moved.faces is mesh.faces and moved.colors is mesh.colors
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mesh.faces = FACE  # type: ignore[misc]
+
+
+def test_a_pose_of_an_animated_mesh() -> None:
+    positions = np.stack([TRIANGLE, TRIANGLE + 2])
+    animation = AnimatedMesh(FACE, positions, [0.0, 0.5])
+    np.testing.assert_array_equal(animation.mesh(1).vertices, TRIANGLE + 2)
+    assert animation.mesh(0, np.full((3, 3), 7)).colors.tolist() == [[7, 7, 7]] * 3
+
+
+def test_frames_of_a_clip_are_found_by_index() -> None:
+    clip = Clip((Frame(2, 0.2, PICTURE),), (0, 2), np.array([0.0, 0.1, 0.2]), 6, 4)
+    assert clip.frame(2).alpha.shape == (4, 6)
+    with pytest.raises(KeyError, match="frame 1 is not loaded"):
+        clip.frame(1)
+
+
+NAN = np.where(TRIANGLE == 1, np.nan, TRIANGLE)
+ROTATED = np.diag([1.0, -1.0, -1.0, 1.0])
+K = np.array([[100.0, 0, 3], [0, 100, 2], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Mesh(TRIANGLE, [[0, 1, 3]]), "names vertex 3 of 3"),
+        (lambda: Mesh(TRIANGLE, [[0, 1, -1]]), "a face names vertex"),
+        (lambda: Mesh(TRIANGLE[:, :2], FACE), "Mesh.vertices: expected shape"),
+        (lambda: Mesh(NAN, FACE), "NaN or infinite"),
+        (lambda: Mesh(TRIANGLE, FACE, np.zeros((2, 3))), "Mesh.colors"),
+        (lambda: Frame(0, 0.0, PICTURE[..., :3]), "Frame.image"),
+        (lambda: Clip((), (), np.array([]), 6, 4), "at least one frame"),
+        (lambda: Clip((), (), np.array([0.0, 0.0]), 6, 4), "must rise"),
+        (lambda: Clip((), (1, 0), np.array([0.0, 1.0]), 6, 4), "keyframes"),
+        (lambda: Clip((), (2,), np.array([0.0, 1.0]), 6, 4), "keyframes"),
+        (lambda: Clip((Frame(0, 0.0, PICTURE),), (), np.array([0.0]), 6, 6), "frame 0 is 6x4, the clip is 6x6"),
+        (lambda: Camera(K, 2 * ROTATED, 6, 4), "rigid"),
+        (lambda: Camera(K, np.diag([1.0, 1, -1, 1]), 6, 4), "rigid"),
+        (lambda: Camera(np.diag([-1.0, 1, 1]), ROTATED, 6, 4), "positive focal"),
+        (lambda: Texture([[0, 0]], [[0, 0, 1]], PICTURE[..., :3]), "UV map: a face names vertex 1 of 1"),
+        (lambda: Texture([[np.nan, 0]], [[0, 0, 0]], PICTURE[..., :3]), "NaN"),
+        (lambda: MeshSequence((Mesh(TRIANGLE, FACE),), [0.0, 1.0]), "1 meshes for 2 times"),
+        (lambda: MeshSequence((Mesh(TRIANGLE, FACE),) * 2, [1.0, 0.0]), "must rise"),
+        (lambda: AnimatedMesh(FACE, TRIANGLE[None], [0.0, 1.0]), "1 poses for 2 times"),
+        (lambda: AnimatedMesh(FACE, np.zeros((0, 3, 3)), []), "at least one pose"),
+        (lambda: AnimatedMesh(FACE, [TRIANGLE, TRIANGLE], [0.0, 0.0]), "must rise"),
+        (lambda: AnimatedMesh(FACE, NAN[None], [0.0]), "NaN"),
+        (lambda: AnimatedMesh([[0, 1, 5]], TRIANGLE[None], [0.0]), "names vertex 5 of 3"),
+        (
+            lambda: TexturedMesh(Mesh(TRIANGLE, FACE), Texture([[0, 0]], [[0, 0, 0]] * 2, PICTURE[..., :3])),
+            "1 faces but 2 UV faces",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make()
