@@ -48,7 +48,8 @@ def align(image: np.ndarray, render: np.ndarray, slip: float) -> np.ndarray:
     """
     import cv2
 
-    if slip < LEAST_SLIP_PX:
+    where = render[..., 3] > 0
+    if slip < LEAST_SLIP_PX or not where.any():
         return image
     background = 255 if _luminance(render) < 128 else 0  # the outline must show
     ours, theirs = _over(render, background), _over(image, background)
@@ -59,7 +60,6 @@ def align(image: np.ndarray, render: np.ndarray, slip: float) -> np.ndarray:
     longest = LONGEST_PER_SLIP * slip + 2
     flow = flow * np.minimum(1, longest / np.maximum(length, 1e-6))
     bent = warp(image, flow)
-    where = render[..., 3] > 0
     before = np.abs(ours.astype(int) - theirs)[where].mean()
     after = np.abs(ours.astype(int) - _over(bent, background))[where].mean()
     return bent if after < before else image

@@ -34,13 +34,13 @@ LINEAR_OF_BYTE = transforms.srgb_to_linear(np.arange(256) / 255)
 class Observations:
     """The ``KEPT`` best observations of every texel, whatever the number of frames.
 
-    ``weight`` (S,N) float32, 0 where empty; ``colour`` (S,N,3) uint8 sRGB; ``view`` (S,N) int32 running number.
+    ``weight`` (S,N) float32, 0 where empty; ``colour`` (S,N,3) uint8 sRGB; ``view`` (S,N) int16 running number.
     """
 
     def __init__(self, count: int, kept: int = KEPT) -> None:
         self.weight = np.zeros((kept, count), np.float32)
         self.colour = np.zeros((kept, count, 3), np.uint8)
-        self.view = np.zeros((kept, count), np.int32)
+        self.view = np.zeros((kept, count), np.int16)
 
     def add(self, view: int, which: np.ndarray, colour: np.ndarray, weight: np.ndarray) -> None:
         """Offer linear ``colour`` (n,3) with ``weight`` (n,) for texels ``which`` (n,); the weakest gives way."""

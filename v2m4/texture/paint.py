@@ -50,16 +50,18 @@ def paint(
     baked = bake(views, surface, faces, rasterizer)
     linear = fill_texels(baked, surface, vertices, faces, colors)
     picture = np.zeros((size * size, 3), np.uint8)
-    picture[surface.index] = np.round(np.clip(transforms.linear_to_srgb(linear), 0, 1) * 255).astype(np.uint8)
+    coverage = np.tile(OUTSIDE_COLOR.astype(np.uint8), (size * size, 1))
+    for part in surface.parts():
+        encoded = transforms.linear_to_srgb(linear[part])
+        picture[surface.index[part]] = np.round(np.clip(encoded, 0, 1) * 255).astype(np.uint8)
+        sure = baked.confidence[part, None]
+        coverage[surface.index[part]] = np.round(sure * SEEN_COLOR + (1 - sure) * FILLED_COLOR).astype(np.uint8)
     covered = np.zeros(size * size, bool)
     covered[surface.index] = True
     base_color = fill_gutters(picture.reshape(size, size, 3), covered.reshape(size, size))
-    coverage = np.tile(OUTSIDE_COLOR, (size * size, 1))
-    sure = baked.confidence[:, None]
-    coverage[surface.index] = np.round(sure * SEEN_COLOR + (1 - sure) * FILLED_COLOR)
     return Painting(
         base_color,
-        coverage.reshape(size, size, 3).astype(np.uint8),
+        coverage.reshape(size, size, 3),
         float((baked.confidence >= SEEN).mean()) if len(surface) else 0.0,
         baked,
     )

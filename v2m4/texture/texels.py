@@ -49,9 +49,11 @@ def texels(uv: np.ndarray, uv_faces: np.ndarray, size: int, rasterizer: Rasteriz
     _grow(face)
     index = np.flatnonzero(face.reshape(-1) >= 0)
     owner = face.reshape(-1)[index]
-    centre = np.stack([index % size + 0.5, index // size + 0.5], 1)
-    barycentric = _clamped_barycentric(centre, uv * size, uv_faces[owner])
-    return Texels(size, index, owner, barycentric)
+    surface = Texels(size, index, owner, np.empty((len(index), 3), np.float32))
+    for part in surface.parts():
+        centre = np.stack([index[part] % size + 0.5, index[part] // size + 0.5], 1)
+        surface.barycentric[part] = _clamped_barycentric(centre, uv * size, uv_faces[owner[part]])
+    return surface
 
 
 def _claim_for_faces_without_texel(face: np.ndarray, uv: np.ndarray, uv_faces: np.ndarray, size: int) -> None:
