@@ -242,6 +242,18 @@ def test_a_model_is_used_for_any_other_background(tmp_path, context, monkeypatch
         assert (frame.alpha == picture[..., 3]).all()
 
 
+def test_a_noisy_background_is_doubted(tmp_path, context):
+    rng = np.random.default_rng(0)
+    grounds = 120 + rng.integers(-10, 11, (3, 64, 96, 1))
+    pictures = [ball(i) for i in range(3)]
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", list(map(on, pictures, grounds)))))
+    assert read_meta(context)["alpha"] == "key"
+    assert any("not quite even" in w and "10 levels" in w for w in read_meta(context)["warnings"])
+    for frame, picture in zip(formats.read_clip(context.out).frames, pictures, strict=True):
+        mask, true = frame.alpha > 127, picture[..., 3] > 127
+        assert (mask & true).sum() / (mask | true).sum() > 0.97
+
+
 def test_border_contact_is_said(tmp_path, context):
     pictures = [ball(i, 72, 64) for i in range(1, 12)]
     ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))

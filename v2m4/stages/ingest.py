@@ -37,6 +37,8 @@ THUMBNAIL_PX = 192
 OPAQUE = 250
 #: A frame whose most opaque pixel is below this is faint as a whole; its alpha is stretched.
 FAINT = 192
+#: Background noise in levels from which on a key is doubtful.
+UNEVEN = 6
 #: Pictures with alpha that are looked at to tell straight from premultiplied colours.
 _EVIDENCE = 8
 
@@ -147,7 +149,7 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
         review.add(picture.index, picture.image, frame, cutter.method)
         size = (frame.shape[1], frame.shape[0])
         frames.append(_entry(picture))
-    warnings = reader.warnings + review.warnings(len(frames))
+    warnings = [*reader.warnings, *_doubts(cutter), *review.warnings(len(frames))]
     for fact in reader.facts:
         ctx.log.info(fact)
     for warning in warnings:
@@ -261,6 +263,15 @@ def _describe(cutter: Cutter) -> str:
     if cutter.method == "given":
         return "the pictures bring their alpha" + (", premultiplied" if cutter.premultiplied else "")
     return f"masks from {cutter.matte.name if cutter.matte else cutter.method}"
+
+
+def _doubts(cutter: Cutter) -> list[str]:
+    if cutter.background is None or cutter.background.noise <= UNEVEN:
+        return []
+    return [
+        f"the background is not quite even (pixels stray by {cutter.background.noise:.0f} levels): look at the masks "
+        "in contact_sheet.png; alpha, or ingest.background = rembg, may do better"
+    ]
 
 
 def _frames(indices: list[int], count: int, verb: str = " are") -> str:
