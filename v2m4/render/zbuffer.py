@@ -220,8 +220,10 @@ def _fill(ax, ay, az, bx, by, bz, cx, cy, cz, x0, x1, y0, y1, f, cull, face, inv
     area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
     if area == 0.0 or (cull and area > 0.0):  # y points down: counter-clockwise from outside is negative
         return
-    if area < 0.0:
-        bx, by, bz, cx, cy, cz = cx, cy, cz, bx, by, bz
+    flip = area < 0.0
+    bx, cx = (cx, bx) if flip else (bx, cx)
+    by, cy = (cy, by) if flip else (by, cy)
+    bz, cz = (cz, bz) if flip else (bz, cz)
     scale = 1.0 / abs(area)
     az, bz, cz = az * scale, bz * scale, cz * scale
     # Along a row the edge functions are r + p x with x counted from the picture's first column, not from the box:
@@ -235,11 +237,11 @@ def _fill(ax, ay, az, bx, by, bz, cx, cy, cz, x0, x1, y0, y1, f, cull, face, inv
         rz = ra * az + rb * bz + rc * cz
         for column in range(x0, x1):
             x = float(column)
-            if (ra + x * pa >= 0.0) & (rb + x * pb >= 0.0) & (rc + x * pc >= 0.0):
-                z = np.float32(rz + x * pz)
-                if z > inverse[row, column]:
-                    inverse[row, column] = z
-                    face[row, column] = f
+            z = np.float32(rz + x * pz)
+            # One test, not four: these branches cannot be foreseen by the processor.
+            if (min(min(ra + x * pa, rb + x * pb), rc + x * pc) >= 0.0) & (z > inverse[row, column]):
+                inverse[row, column] = z
+                face[row, column] = f
 
 
 @kernel
@@ -285,8 +287,9 @@ def _cover(ax, ay, bx, by, cx, cy, x0, x1, y0, y1, out):
     area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
     if area == 0.0:
         return
-    if area < 0.0:
-        bx, by, cx, cy = cx, cy, bx, by
+    flip = area < 0.0
+    bx, cx = (cx, bx) if flip else (bx, cx)
+    by, cy = (cy, by) if flip else (by, cy)
     ax, bx, cx = ax - 0.5, bx - 0.5, cx - 0.5
     pa, pb, pc = by - cy, cy - ay, ay - by
     for row in range(y0, y1):
