@@ -25,7 +25,7 @@ def test_a_fast_swing_is_believed() -> None:
 
 
 def test_a_missing_arm_a_turned_mesh_and_a_small_one_are_found() -> None:
-    surfaces = [swing(0.15 * k) for k in range(8)]
+    surfaces = [swing(0.05 * k) for k in range(8)]
     body = trimesh.creation.box((0.3, 0.8, 0.3)).subdivide()
     surfaces[2] = Surface(np.asarray(body.vertices, float), np.asarray(body.faces))
     surfaces[5] = Surface(surfaces[5].vertices * [-1, 1, -1], surfaces[5].faces)
