@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import trimesh
 from camera_cases import creature, photograph, pose
 from conftest import FakeContext
 
@@ -13,6 +15,7 @@ from v2m4 import formats
 from v2m4.errors import InputError
 from v2m4.stages import camera
 from v2m4.transforms import apply, rotation_angle_deg, rotation_from_vector, split_similarity
+from v2m4.types import Mesh
 
 QUICK = camera.CameraOptions(directions=120, rolls=24, search_size=40, refine_size=96)
 
@@ -108,6 +111,30 @@ def test_a_keyframe_without_an_object_is_named(walked: Path, tmp_path: Path, con
     formats.write_image(tmp_path / "ingest" / "frames" / "00000.png", np.zeros((128, 160, 4), np.uint8))
     with pytest.raises(InputError, match=r"frame 0: .*no object"):
         camera.run(context, QUICK, tmp_path / "ingest", walked / "generate")
+
+
+@pytest.mark.slow
+def test_an_object_with_four_equal_sides_never_jumps(tmp_path: Path) -> None:
+    """A post with the same picture on each side turns by 15 degrees a keyframe, never by 75 the other way."""
+    post = trimesh.creation.box((0.5, 1.0, 0.5)).subdivide_to_size(0.13)
+    x, y, z = post.vertices.T
+    stripe = np.where(np.abs(np.minimum(np.abs(x), np.abs(z))) < 0.1, 60, 200)
+    colors = np.stack([stripe, 100 + 150 * (y > 0.3), np.full(len(x), 80)], 1).astype(np.uint8)
+    mesh = Mesh(post.vertices, post.faces, colors)
+    ingest, generate = tmp_path / "ingest", tmp_path / "generate"
+    for k in range(5):
+        image, _ = photograph(mesh, pose(20 + 15 * k, 15), 128, 128)
+        formats.write_image(ingest / "frames" / f"{k:05d}.png", image)
+        formats.write_mesh(formats.mesh_path(generate, k), mesh)
+    frames = [{"index": k, "time_s": k / 8} for k in range(5)]
+    meta = {"width": 128, "height": 128, "frames": frames, "keyframes": [0, 1, 2, 3, 4]}
+    formats.write_json(ingest / "clip.json", meta)
+    camera.run(FakeContext(tmp_path / "camera"), QUICK, ingest, generate)
+    cameras = json.loads((tmp_path / "camera" / "cameras.json").read_text())["keyframes"]
+    rotations = [np.array(e["world_to_camera"])[:3, :3] for e in cameras]
+    steps = [float(rotation_angle_deg(a, b)) for a, b in itertools.pairwise(rotations)]
+    assert np.abs(np.array(steps) - 15).max() < 4
+    assert [e["scale"] for e in cameras] == [1.0] * 5
 
 
 @pytest.mark.slow
