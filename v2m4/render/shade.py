@@ -19,6 +19,9 @@ CLAY = np.array([0.74, 0.71, 0.68])
 KEY_DIRECTION = np.array([-0.45, -0.65, -0.75])
 KEY, AMBIENT = 0.75, 0.30
 
+#: sRGB byte -> linear light.
+_LINEAR = transforms.srgb_to_linear(np.arange(256) / 255).astype(np.float32)
+
 
 def render_mesh(
     mesh: Mesh,
@@ -50,25 +53,32 @@ def render_mesh(
     if mode == "color" and texture is not None:
         linear = sample(texture, face, weights)
     elif mode == "color" and mesh.colors is not None:
-        corners = transforms.srgb_to_linear(mesh.colors / 255)[mesh.faces[face]]
-        linear = np.einsum("pk,pkc->pc", weights, corners)
+        linear = _mix(_LINEAR[mesh.colors], mesh.faces[face], weights)
     else:
         normals = _normals(mesh, points, face, weights)
         linear = _normal_colors(normals) if mode == "normals" else _lit(normals)
     return _resolve(linear, seen, supersample)
 
 
+def _mix(values: np.ndarray, corners: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Values (V,C) at three corners (P,3), weighted by (P,3) -> (P,C) float32."""
+    values = values.astype(np.float32)
+    out = values[corners[:, 0]] * weights[:, :1]
+    for k in (1, 2):
+        out += values[corners[:, k]] * weights[:, k, None]
+    return out
+
+
 def sample(texture: Texture, face: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Bilinear texture lookup, linear light (P,3), at barycentric ``weights`` (P,3) of UV faces ``face`` (P,)."""
-    uv = np.einsum("pk,pkc->pc", weights, texture.uv[texture.uv_faces[face]])
+    uv = _mix(texture.uv, texture.uv_faces[face], weights)
     height, width = texture.base_color.shape[:2]
     x, y = uv[:, 0] * width - 0.5, uv[:, 1] * height - 0.5
     left, top = np.floor(x).astype(int), np.floor(y).astype(int)
     fx, fy = (x - left)[:, None], (y - top)[:, None]
-    table = transforms.srgb_to_linear(np.arange(256) / 255)
 
     def texel(row: np.ndarray, column: np.ndarray) -> np.ndarray:
-        return table[texture.base_color[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]]
+        return _LINEAR[texture.base_color[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]]
 
     upper = texel(top, left) * (1 - fx) + texel(top, left + 1) * fx
     lower = texel(top + 1, left) * (1 - fx) + texel(top + 1, left + 1) * fx
@@ -77,20 +87,20 @@ def sample(texture: Texture, face: np.ndarray, weights: np.ndarray) -> np.ndarra
 
 def _normals(mesh: Mesh, points: np.ndarray, face: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Smooth unit normals (P,3) in camera coordinates, turned towards the camera (inside walls are lit too)."""
-    corners = transforms.vertex_normals(points, mesh.faces)[mesh.faces[face]]
-    normals = np.einsum("pk,pkc->pc", weights, corners)
-    a, b, c = (points[mesh.faces[face, k]] for k in range(3))
-    flat = np.cross(b - a, c - a)
-    normals = np.where((flat * a).sum(-1, keepdims=True) > 0, -normals, normals)
+    normals = _mix(transforms.vertex_normals(points, mesh.faces), mesh.faces[face], weights)
+    a, b, c = (points[mesh.faces[:, k]] for k in range(3))
+    away = (np.cross(b - a, c - a) * a).sum(-1) > 0
+    normals *= np.where(away[face], np.float32(-1), np.float32(1))[:, None]
     return normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-12)
 
 
 def _normal_colors(normals: np.ndarray) -> np.ndarray:
-    return transforms.srgb_to_linear(np.clip(normals * [0.5, -0.5, -0.5] + 0.5, 0, 1))
+    half = np.array([0.5, -0.5, -0.5], np.float32)
+    return transforms.srgb_to_linear(np.clip(normals * half + abs(half), 0, 1))
 
 
 def _lit(normals: np.ndarray) -> np.ndarray:
-    direction = KEY_DIRECTION / np.linalg.norm(KEY_DIRECTION)
+    direction = (KEY_DIRECTION / np.linalg.norm(KEY_DIRECTION)).astype(np.float32)
     key = np.clip(normals @ direction, 0, 1)[:, None]
     above = (0.7 - 0.3 * normals[:, 1])[:, None]  # a little more light from above than from below
     return np.clip(transforms.srgb_to_linear(CLAY) * (AMBIENT * above + KEY * key), 0, 1)
@@ -99,10 +109,16 @@ def _lit(normals: np.ndarray) -> np.ndarray:
 def _resolve(linear: np.ndarray, seen: np.ndarray, supersample: int) -> np.ndarray:
     """Average samples: colour in linear light over the covered ones, alpha over all."""
     height, width = seen.shape[0] // supersample, seen.shape[1] // supersample
-    image = np.zeros((*seen.shape, 4))
-    image[seen, :3] = linear
-    image[seen, 3] = 1
-    image = image.reshape(height, supersample, width, supersample, 4).mean((1, 3))
-    alpha = image[..., 3:]
-    color = transforms.linear_to_srgb(image[..., :3] / np.maximum(alpha, 1e-9))
-    return np.round(np.concatenate([np.where(alpha > 0, np.clip(color, 0, 1), 0), alpha], -1) * 255).astype(np.uint8)
+    samples = np.zeros((*seen.shape, 4), np.float32)
+    samples[..., :3][seen] = linear
+    samples[..., 3] = seen
+    total = np.zeros((height, width, 4), np.float32)
+    for y in range(supersample):
+        for x in range(supersample):
+            total += samples[y::supersample, x::supersample]
+    some = total[..., 3] > 0
+    color = transforms.linear_to_srgb(total[some, :3] / total[some, 3:])
+    alpha = total[some, 3:] / supersample**2
+    out = np.zeros((height, width, 4), np.uint8)
+    out[some] = np.round(np.clip(np.concatenate([color, alpha], -1), 0, 1) * 255).astype(np.uint8)
+    return out
