@@ -592,7 +592,11 @@ def test_run_toml_is_every_option_and_gives_the_same_run(clip: Path, run_dir: Pa
 def test_status_reports_states_and_costs_without_touching(clip: Path, run_dir: Path) -> None:
     fake = Walk()
     walk(fake.stages, run_dir, clip)
+    assert {r.state for r in status(run_dir, fake.stages)} == {"finished"}
     clip.write_text("another clip", "utf-8")
+    rows = status(run_dir, fake.stages)
+    assert [r.state for r in rows] == ["out of date", "may change", "may change", "may change"]
+    assert "unless ingest gives the same" in rows[1].note
     (run_dir / "2_make" / "meshes" / "00001.txt").write_text("x", "utf-8")
     before = everything(run_dir)
     rows = status(run_dir, fake.stages)

@@ -95,7 +95,8 @@ class Summary:
 
 @dataclass(frozen=True)
 class StageStatus:
-    """One row of ``v2m4 status``. ``state`` is "finished", "edited", "out of date", "unfinished" or "not run"."""
+    """One row of ``v2m4 status``. ``state`` is "finished", "edited", "out of date", "may change" (a stage it reads is
+    out of date), "unfinished" or "not run"."""
 
     name: str
     state: str
@@ -215,7 +216,8 @@ class _Walk:
         resumable = not waits and mark.get("key") == key and (bool(mark.get("forced")) or not forced)
         act = "resume" if resumable else "run"
         if record is None:
-            return Decision(stage.name, act, "was interrupted" if resumable else "the first time", key)
+            other = "other options were interrupted" if mark else "the first time"
+            return Decision(stage.name, act, "was interrupted" if resumable else other, key)
         missing, edited = differences(record, self.tree(stage.name))
         if forced:
             return Decision(stage.name, act, "asked for with --force", key)
@@ -293,7 +295,7 @@ def status(run_dir: Path, stages: Sequence[Stage] = STAGES) -> list[StageStatus]
             state = "edited" if decision.edited else "finished"
             note = ", ".join(decision.edited) + (" (out of date)" if decision.stale else "")
         elif record:
-            state = "out of date"
+            state = "may change" if decision.action == "maybe" else "out of date"
         else:
             state = "unfinished" if folder.partial.is_dir() else "not run"
             note = ""
