@@ -46,6 +46,8 @@ def test_one_and_the_same_mesh_keeps_its_size_and_may_come_near() -> None:
     out = split(noisy, _boxes(np.ones((1, 3))) * 16, TIMES, np.ones(16, bool), 2.5)
     assert np.array_equal(out.scale, np.ones(16))
     assert np.abs(out.distance / distance - 1).max() < 0.03
+    two = split(np.array([2.0, 2.4]), _boxes(np.ones((1, 3))) * 2, np.array([0, 0.5]), np.ones(2, bool), 2.5)
+    assert np.allclose(two.distance, [2.0, 2.4])
 
 
 def test_a_bad_keyframe_has_no_say() -> None:
@@ -76,9 +78,10 @@ def test_slow_waves_pass_and_fast_ones_do_not() -> None:
         assert low < gain < high
 
 
-def test_one_and_two_keyframes_pass() -> None:
-    for count in (1, 2):
-        meshes = _boxes(np.ones((count, 3)))
-        out = split(np.full(count, 2.0), meshes, np.arange(count) / 12, np.ones(count, bool), 2.5)
-        assert np.allclose(out.distance, 2.0)
-        assert np.allclose(out.scale, 1.0)
+def test_one_keyframe_passes_and_two_are_equally_far() -> None:
+    one = split(np.array([2.0]), _boxes(np.ones((1, 3))), np.zeros(1), np.ones(1, bool), 2.5)
+    assert np.allclose([one.distance, one.scale], [[2.0], [1.0]])
+    meshes = _boxes(np.array([[1, 1, 0.5], [1, 0.9, 0.5]]))
+    two = split(np.array([2.0, 2.2]), meshes, np.array([0, 0.1]), np.ones(2, bool), 2.5)
+    assert two.distance[0] == two.distance[1]
+    assert np.allclose(two.distance / two.scale, [2.0, 2.2])

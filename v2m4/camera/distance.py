@@ -44,7 +44,9 @@ def split(
     if not good.any():
         return Distances(apparent.copy(), np.ones(len(apparent)), "none")
     if len(meshes) > 1 and all(_same(meshes[0], m) for m in meshes[1:]):
-        curve = smooth(np.log(apparent), times_s, good.astype(float), SAME_MESH_SHARE * smooth_s)
+        curve = np.interp(times_s, times_s[good], np.log(apparent[good]))
+        if good.sum() >= 3:
+            curve = smooth(curve, times_s, good.astype(float), SAME_MESH_SHARE * smooth_s)
         return Distances(np.exp(curve), np.ones(len(apparent)), "same mesh")
     best: tuple[float, str, np.ndarray] | None = None
     for name, size in _sizes(meshes).items():
@@ -90,19 +92,17 @@ def smooth(
     values: np.ndarray, times_s: np.ndarray, weights: np.ndarray, period_s: float, rounds: int = 8
 ) -> np.ndarray:
     """A curve (K,) through ``values`` (K,) that halves waves of ``period_s`` seconds and follows slower ones; outliers
-    count less, and ``weights`` (K,) 0 are bridged. Straight lines pass unchanged."""
+    count less, and ``weights`` (K,) 0 are bridged. Straight lines pass unchanged; fewer than three values tell no
+    slope from noise, so their mean is taken."""
     count = len(values)
-    if count < 3 or (weights > 0).sum() < 3:
-        middle = float(np.median(values[weights > 0])) if (weights > 0).any() else 0.0
-        return values.copy() if (weights > 0).all() else np.where(weights > 0, values, middle)
+    if (weights > 0).sum() < 3:
+        return np.full(count, float(np.mean(values[weights > 0])))
     gaps = np.diff(times_s)
-    bend = np.zeros((count - 2, count))
-    for k in range(count - 2):
-        h0, h1 = gaps[k], gaps[k + 1]
-        mean = (h0 + h1) / 2
-        bend[k, k : k + 3] = np.array([1 / h0, -1 / h0 - 1 / h1, 1 / h1]) / mean * np.sqrt(mean)
+    slope = np.diff(np.eye(count), axis=0) / gaps[:, None]
+    middles = (gaps[1:] + gaps[:-1]) / 2
+    bend = np.diff(slope, axis=0) / middles[:, None]
     stiff = (period_s / (2 * np.pi)) ** 4 / float(np.mean(gaps))
-    penalty = stiff * bend.T @ bend
+    penalty = stiff * bend.T @ (middles[:, None] * bend)
     robust = weights.astype(float)
     curve = values
     for _ in range(rounds):

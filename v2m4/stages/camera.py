@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from v2m4.camera.clip import KeyframePose
     from v2m4.camera.keyframe import Hypothesis, KeyframeOptions
 
-VERSION = 1
-
 
 @dataclass(frozen=True)
 class CameraOptions:
@@ -47,7 +45,7 @@ class CameraOptions:
     iterations: int = opt(8, "Gauss-Newton steps in each of the three rounds of refinement; 0 leaves it out", minimum=0)
     neighbour_rounds: int = opt(2, "how often neighbouring keyframes give each other starts", minimum=0, maximum=10)
     smooth_s: float = opt(
-        2.5, "changes of distance faster than this many seconds belong to the meshes' scale", minimum=0.0
+        2.0, "changes of distance faster than this many seconds belong to the meshes' scale", minimum=0.0
     )
 
 

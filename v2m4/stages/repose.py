@@ -25,8 +25,6 @@ from v2m4.types import Mesh
 if TYPE_CHECKING:
     from v2m4.camera.repose import World
 
-VERSION = 1
-
 
 @dataclass(frozen=True)
 class ReposeOptions:
