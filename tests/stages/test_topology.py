@@ -19,8 +19,8 @@ from v2m4.types import Camera, Mesh
 SIZE = 96
 CAMERA = Camera(transforms.fov_to_K(40, SIZE, SIZE), transforms.look_at([0.6, 0.9, 2.6], [0.2, 0.5, 0.0]), SIZE, SIZE)
 #: Only these frames of the clip have meshes, at uneven times.
-KEYFRAMES = [0, 2, 3, 5]
-QUICK = TopologyOptions(nodes=40, passes=3)
+KEYFRAMES = [0, 2, 5]
+QUICK = TopologyOptions(nodes=30, passes=2)
 
 
 def worm(k: int, count: int) -> Mesh:
@@ -77,7 +77,7 @@ def test_contract_and_resume(context, inputs) -> None:
     assert list(data["keyframes"]) == KEYFRAMES
     assert np.allclose(data["times_s"], np.array(KEYFRAMES) / 10)
     assert np.array_equal(data["faces"], anchor.faces)
-    assert data["positions"].shape == (4, len(anchor.vertices), 3) and data["positions"].dtype == np.float32
+    assert data["positions"].shape == (3, len(anchor.vertices), 3) and data["positions"].dtype == np.float32
     assert np.abs(data["colors"].astype(int) - anchor.colors).max() <= 1
     material = 14 + 2 * KEYFRAMES.index(int(data["anchor"]))
     for k, got in zip(KEYFRAMES, data["positions"], strict=True):
@@ -89,18 +89,16 @@ def test_contract_and_resume(context, inputs) -> None:
     assert all(wanted <= set(row) and row["trusted"] and row["iou"] > 0.9 for row in quality["keyframes"])
     assert quality["summary"]["flips"] == 0 and quality["summary"]["not_trusted"] == []
     preview = formats.read_rgba(context.out / "preview.png")
-    assert preview.shape[0] > 3 * 100 and preview.shape[1] > 4 * 100 and preview.std() > 5
+    assert preview.shape[0] > 3 * 100 and preview.shape[1] > 3 * 100 and preview.std() > 5
 
     undisturbed = tree(context.out)
     parts = sorted((context.out / "parts").iterdir())
-    assert len(parts) == 3
+    assert len(parts) == 2
     for path in context.out.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     (context.out / "parts").mkdir()
     part = str(parts[0].relative_to(context.out))
     (context.out / part).write_bytes(undisturbed[part])  # as if killed after the first keyframe
-    first = next(k for k in KEYFRAMES if formats.frame_name(k) == Path(part).stem)
-    assert first in KEYFRAMES
     run(context, QUICK, *inputs)
     assert tree(context.out) == undisturbed
 
@@ -123,6 +121,7 @@ def test_one_reference_mesh_moves_exactly_as_it_was_placed(context, tmp_path: Pa
         assert np.allclose(position, meshes[k].vertices, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_mesh_that_is_no_object_is_bridged_and_named(context, tmp_path: Path) -> None:
     meshes = {k: worm(k, 14) for k in range(6)}
     ball = trimesh.creation.icosphere(2, radius=0.45)

@@ -15,8 +15,8 @@ from v2m4.transforms import nearest_rotation, rotation_from_vector
 def graph() -> Graph:
     import trimesh
 
-    ball = trimesh.creation.icosphere(2)
-    return build_graph(Surface(ball.vertices * [0.5, 0.3, 0.2], np.asarray(ball.faces)), 14)
+    ball = trimesh.creation.icosphere(1)
+    return build_graph(Surface(ball.vertices * [0.5, 0.3, 0.2], np.asarray(ball.faces)), 9)
 
 
 def random_state(graph: Graph, amount: float, seed: int) -> State:

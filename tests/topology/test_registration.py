@@ -11,8 +11,8 @@ from v2m4.topology.register import Matching
 from v2m4.topology.sequence import MemoryStore, SequenceOptions, chain_order, register_sequence
 from v2m4.topology.surface import Surface, edges_of
 
-QUICK = SequenceOptions(nodes=60, matching=Matching(transport_points=350, icp_back_points=2000))
-COUNT = 6
+QUICK = SequenceOptions(nodes=40, matching=Matching(transport_points=300, icp_points=1500, icp_back_points=1500))
+COUNT = 5
 TIMES = np.arange(COUNT) / 12
 
 
@@ -104,28 +104,30 @@ def test_the_same_input_gives_the_same_bytes_and_a_broken_run_goes_on_to_them(so
     assert np.array_equal(again.vertices, solved[0].vertices)
 
 
+@pytest.mark.slow
 def test_a_garbage_keyframe_is_found_and_harms_no_other(solved) -> None:
     surfaces, materials = clip()
     rng = np.random.default_rng(7)
     ball = trimesh.creation.icosphere(3, radius=0.4)
     noise = ball.vertices * (1 + 0.3 * rng.normal(size=(len(ball.vertices), 1)))
-    surfaces[4] = Surface(noise + pose(4)[2], np.asarray(ball.faces))
+    surfaces[3] = Surface(noise + pose(3)[2], np.asarray(ball.faces))
     reasons = trust.judge(surfaces, SEEDS, None)
-    assert [bool(r) for r in reasons] == [k == 4 for k in range(COUNT)]
+    assert [bool(r) for r in reasons] == [k == 3 for k in range(COUNT)]
     trusted = np.array([not r for r in reasons])
     result = register_sequence(surfaces, TIMES, 2, trusted, SEEDS, QUICK)
     assert list(result.trusted) == list(trusted)
     errors = [error(result.vertices[k], materials[2], k) for k in range(COUNT)]
-    assert max(errors[:4] + errors[5:]) < 0.01, np.round(errors, 4)
-    assert errors[4] < 0.02  # bridged from its neighbours
+    assert max(errors[:3] + errors[4:]) < 0.012, np.round(errors, 4)
+    assert errors[3] < 0.02  # bridged from its neighbours
 
 
+@pytest.mark.slow
 def test_garbage_that_was_not_foreseen_is_not_followed() -> None:
     surfaces, materials = clip()
     far = trimesh.creation.icosphere(2, radius=0.5)
-    surfaces[4] = Surface(far.vertices + np.array([0, 0.5, 0]), np.asarray(far.faces))
+    surfaces[3] = Surface(far.vertices + np.array([0, 0.5, 0]), np.asarray(far.faces))
     result = register_sequence(surfaces, TIMES, 2, ALL, SEEDS, QUICK)
-    assert list(result.trusted) == [True, True, True, True, False, True]
+    assert list(result.trusted) == [True, True, True, False, True]
     errors = [error(result.vertices[k], materials[2], k) for k in range(COUNT)]
     assert max(errors) < 0.02, np.round(errors, 4)
 
