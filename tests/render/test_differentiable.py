@@ -208,6 +208,42 @@ def test_the_gradient_of_attributes_is_exact_across_silhouettes():
     assert float((a.grad * other).sum()) == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.parametrize("size_px", [0.7, 1.2, 1.9])
+def test_specks_and_pinholes_stay_within_bounds_and_keep_their_gradient(size_px):
+    """A quad about as large as a pixel, then a hole of that size: four crossings share one pixel."""
+    low, high = 4.55 - size_px / 2, 4.45 + size_px / 2
+    square = np.array([[low, low + 0.02], [high, low], [high + 0.03, high], [low + 0.01, high + 0.02]])
+    speck = np.concatenate([square, np.ones((4, 1))], 1)
+    ring = np.array([[-9.0, -8, 1], [18, -9, 1], [19, 17, 1], [-8, 18, 1]])
+    hole = np.concatenate([speck, ring])
+    hole_faces = [f for i in range(4) for f in ([i, 4 + i, 4 + (i + 1) % 4], [i, 4 + (i + 1) % 4, (i + 1) % 4])]
+    for points, faces in ((speck, [[0, 1, 2], [0, 2, 3]]), (hole, hole_faces)):
+        p = torch.from_numpy(points[None]).requires_grad_()
+        image = render(p, faces, np.eye(3), 9, 9)
+        assert image.min() >= 0 and image.max() <= 1 + 1e-6
+        middle = float(image.detach()[0, 4, 4, 0])
+        assert 0 <= middle <= 1 and (size_px > 1 or 0 < middle < 1)
+        weights = torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1, (9, 9)))
+
+        def weighted(x: np.ndarray, faces: Any = faces, weights: torch.Tensor = weights) -> torch.Tensor:
+            return (render(torch.from_numpy(x[None]), faces, np.eye(3), 9, 9)[0, ..., 0].double() * weights).sum()
+
+        (image[0, ..., 0].double() * weights).sum().backward()
+        for v, axis in ((0, 0), (1, 1), (2, 0), (3, 1)):
+            expected = difference(weighted, points, (v, axis), 1e-3)
+            assert float(p.grad[0, v, axis]) == pytest.approx(expected, rel=0.02, abs=2e-3)
+
+
+def test_a_speck_that_vanishes_between_its_edges_still_wants_to_grow():
+    speck = np.array([[4.35, 4.36, 1], [4.65, 4.35, 1], [4.66, 4.65, 1], [4.34, 4.66, 1]])
+    p = torch.from_numpy(speck[None]).requires_grad_()
+    image = render(p, [[0, 1, 2], [0, 2, 3]], np.eye(3), 9, 9)
+    assert image.min() >= 0 and image.max() <= 1
+    image.sum().backward()
+    outward = torch.from_numpy(speck - [4.5, 4.5, 1])
+    assert float((p.grad[0] * outward).sum()) > 0.1
+
+
 # --- gradients: those of the area -------------------------------------------------------------------------------------
 
 

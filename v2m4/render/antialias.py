@@ -28,7 +28,7 @@ class Crossings:
 
     ``inner``, ``outer`` int32 flat pixel numbers, ``edge`` int32, ``weight`` float64 in [-1/2, 1/2],
     ``at`` (M,2) float64 the pixel position of the crossing, ``axis`` int8: 0 beside each other, 1 above each other,
-    ``sign`` int8: +1 when the outer pixel is to the right or below.
+    ``sign`` int8: +1 when the outer pixel is to the right or below. ``share`` float64: filled by ``blend``.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -39,9 +39,10 @@ class Crossings:
         self.at = np.empty((capacity, 2), np.float64)
         self.axis = np.empty(capacity, np.int8)
         self.sign = np.empty(capacity, np.int8)
+        self.share = np.empty(capacity, np.float64)
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """In the order the kernels take them."""
+        """In the order the kernels take them (all but ``share``)."""
         return self.inner, self.outer, self.edge, self.weight, self.at, self.axis, self.sign
 
     def cut(self, count: int) -> Crossings:
@@ -203,30 +204,39 @@ def _walk(pixel, ends, found, side, near, inverse, out):
 
 
 @kernel
-def blend(image, inner, outer, weight, difference):
-    """Blend ``image`` (P,C) in place; ``difference`` (M,C) receives inner minus outer before blending."""
+def blend(image, inner, outer, weight, share, difference):
+    """Blend ``image`` (P,C) in place.
+
+    ``difference`` (M,C) receives inner minus outer before blending; ``share`` (M,) what each crossing counts: less than
+    1 where the crossings around one pixel ask for more than all of it, so that the result is never outside the colours
+    that are mixed (coverage stays in [0, 1]).
+    """
+    asked = np.zeros(len(image), np.float32)
     for m in range(len(inner)):
         for c in range(image.shape[1]):
             difference[m, c] = image[inner[m], c] - image[outer[m], c]
+        asked[outer[m] if weight[m] > 0 else inner[m]] += abs(weight[m])
     for m in range(len(inner)):
         to = outer[m] if weight[m] > 0 else inner[m]
-        w = np.float32(weight[m])
+        share[m] = 1.0 / max(float(asked[to]), 1.0)
+        w = np.float32(weight[m] * share[m])
         for c in range(image.shape[1]):
             image[to, c] += w * difference[m, c]
 
 
 @kernel
-def blend_backward(pixel, ends, crossings, difference, grad, grad_image, grad_pixel):
+def blend_backward(pixel, ends, crossings, share, difference, grad, grad_image, grad_pixel):
     """The gradient of ``blend``.
 
     ``grad`` (P,C) of the blended image -> added to ``grad_image`` (P,C), of the image before (which starts as a copy
-    of ``grad``), and to ``grad_pixel`` (V,3), with respect to ``pixel``.
+    of ``grad``), and to ``grad_pixel`` (V,3), with respect to ``pixel``. ``share`` is taken as constant: where it
+    limits a pixel, the area still changes with every edge around it.
     """
     inner, outer, edge, weight, at, axis, sign = crossings
     for m in range(len(inner)):
         a, b = inner[m], outer[m]
         to = b if weight[m] > 0 else a
-        w = np.float32(weight[m])
+        w = np.float32(weight[m] * share[m])
         g = 0.0
         for c in range(grad.shape[1]):
             g += float(grad[to, c]) * difference[m, c]
@@ -239,7 +249,7 @@ def blend_backward(pixel, ends, crossings, difference, grad, grad_image, grad_pi
         px, py, pz = pixel[i, 0], pixel[i, 1], pixel[i, 2]
         qx, qy, qz = pixel[j, 0], pixel[j, 1], pixel[j, 2]
         along = py * qz - pz * qy if axis[m] == 0 else pz * qx - px * qz
-        g = -g * sign[m] / along
+        g = -g * share[m] * sign[m] / along
         lx, ly, lz = g * at[m, 0], g * at[m, 1], g
         grad_pixel[i, 0] += qy * lz - qz * ly
         grad_pixel[i, 1] += qz * lx - qx * lz

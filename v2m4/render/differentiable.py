@@ -122,7 +122,7 @@ class _Picture:
             )
             difference = np.empty((len(found.inner), image.shape[-1]), np.float32)
             flat = image[n].reshape(-1, image.shape[-1])
-            antialias.blend(flat, found.inner, found.outer, found.weight, difference)
+            antialias.blend(flat, found.inner, found.outer, found.weight, found.share, difference)
             self.crossings[n], self.differences[n] = found, difference
 
         _jit.run_all(smooth, [(n,) for n in range(self.views)])
@@ -138,8 +138,8 @@ class _Picture:
         def smooth(n: int) -> None:
             flat, flat_before = (g[n].reshape(-1, g.shape[-1]) for g in (grad, grad_image))
             antialias.blend_backward(
-                self.vertices.pixel[n], scene.edges.ends, self.crossings[n].arrays(), self.differences[n],
-                flat, flat_before, grad_pixel[0, n],
+                self.vertices.pixel[n], scene.edges.ends, self.crossings[n].arrays(), self.crossings[n].share,
+                self.differences[n], flat, flat_before, grad_pixel[0, n],
             )  # fmt: skip
 
         def spread(n: int, b: int) -> None:

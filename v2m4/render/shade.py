@@ -17,7 +17,7 @@ Mode = Literal["color", "normals", "clay"]
 CLAY = np.array([0.74, 0.71, 0.68])
 #: Light fixed to the camera (x right, y down, z forward), pointing from the surface: over the left shoulder.
 KEY_DIRECTION = np.array([-0.45, -0.65, -0.75])
-KEY, AMBIENT = 0.75, 0.30
+KEY, AMBIENT = 0.85, 0.42
 
 #: sRGB byte -> linear light.
 _LINEAR = transforms.srgb_to_linear(np.arange(256) / 255).astype(np.float32)
