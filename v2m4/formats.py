@@ -198,7 +198,7 @@ def _read_trimesh(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None
     import trimesh
 
     try:
-        mesh = trimesh.load_mesh(str(path), process=False, maintain_order=True)
+        mesh: Any = trimesh.load_mesh(str(path), process=False, maintain_order=True)
         vertices, faces = np.asarray(mesh.vertices), np.asarray(getattr(mesh, "faces", np.zeros((0, 3), int)))
     except Exception as error:  # trimesh raises whatever its parsers raise
         raise InputError(f"cannot be read as a mesh ({type(error).__name__}: {error})") from None

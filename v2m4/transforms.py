@@ -7,6 +7,7 @@ Camera: OpenCV, x right, y down, z forward. Everything is numpy, float64 unless 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 #: A camera that looks along -Z of the world sees it upright through this rotation.
 WORLD_FRONT_TO_CAMERA = np.diag([1.0, -1.0, -1.0])
@@ -72,18 +73,17 @@ def mean_rotation(rotations: np.ndarray, weights: np.ndarray | None = None) -> n
     return nearest_rotation(np.einsum("n,nij->ij", weights, rotations))
 
 
-def look_at(eye: np.ndarray, target: np.ndarray = (0.0, 0.0, 0.0), up: np.ndarray = (0.0, 1.0, 0.0)) -> np.ndarray:
+def look_at(eye: ArrayLike, target: ArrayLike = (0.0, 0.0, 0.0), up: ArrayLike = (0.0, 1.0, 0.0)) -> np.ndarray:
     """world_to_camera (4,4), OpenCV axes, of a camera at ``eye`` that looks at ``target``."""
-    eye, target, up = (np.asarray(x, float) for x in (eye, target, up))
-    forward = target - eye
+    origin = np.asarray(eye, float)
+    forward = np.asarray(target, float) - origin
     forward = forward / np.linalg.norm(forward)
-    right = np.cross(forward, up)
-    length = np.linalg.norm(right)
-    if length < 1e-6:  # looking straight up or down: any right will do
-        right, length = np.array([1.0, 0.0, 0.0]), 1.0
-    right = right / length
+    right = np.cross(forward, np.asarray(up, float))
+    if np.linalg.norm(right) < 1e-6:  # looking straight up or down: any right will do
+        right = np.array([1.0, 0.0, 0.0])
+    right = right / np.linalg.norm(right)
     rotation = np.stack([right, np.cross(forward, right), forward])
-    return rigid(rotation, -rotation @ eye)
+    return rigid(rotation, -rotation @ origin)
 
 
 def fov_to_K(fov_y_deg: float, width: int, height: int) -> np.ndarray:
@@ -108,7 +108,7 @@ def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     vertices = np.asarray(vertices, np.float64)
     a, b, c = (vertices[..., faces[:, k], :] for k in range(3))
     face = np.cross(b - a, c - a)
-    out = np.zeros(vertices.shape)
+    out: np.ndarray = np.zeros(vertices.shape)
     flat, flat_face = out.reshape(-1, *out.shape[-2:]), face.reshape(-1, *face.shape[-2:])
     for item, normals in zip(flat, flat_face, strict=True):
         for k in range(3):

@@ -20,7 +20,7 @@ def _require(condition: bool, what: str) -> None:
 
 def _array(owner: object, name: str, dtype: type, shape: tuple[int | None, ...]) -> np.ndarray:
     """Store field ``name`` as a contiguous array of ``dtype`` and check its shape (None = any)."""
-    value = np.ascontiguousarray(getattr(owner, name), dtype=dtype)
+    value: np.ndarray = np.ascontiguousarray(getattr(owner, name), dtype=dtype)
     fits = value.ndim == len(shape) and all(
         want is None or want == got for want, got in zip(shape, value.shape, strict=True)
     )
