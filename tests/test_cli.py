@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -63,14 +62,17 @@ def test_the_package_and_the_stage_table_import_no_torch() -> None:
     assert python("-c", code).stdout.strip() == "[]"
 
 
-@pytest.mark.slow
-def test_help_answers_in_a_third_of_a_second() -> None:
-    def once() -> float:
-        start = time.perf_counter()
-        python("-m", "v2m4.cli", "--help")
-        return time.perf_counter() - start
+def test_help_takes_less_than_a_third_of_a_second_of_work() -> None:
+    """Processor time, so that a busy machine does not decide."""
+    resource = pytest.importorskip("resource")
 
-    assert min(once() for _ in range(5)) < 0.3
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        python("-m", "v2m4.cli", "--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(once() for _ in range(3)) < 0.3
 
 
 def test_flags_become_options(frames: Path, tmp_path: Path, asked: list, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +179,22 @@ def test_exit_codes(
     elif not isinstance(error, KeyboardInterrupt):
         with pytest.raises(type(error)):  # --debug shows where
             cli.main(["run", str(frames), "--debug"])
+
+
+def test_ctrl_c_ends_with_130_and_keeps_the_work(frames: Path, tmp_path: Path) -> None:
+    """A real signal, in the middle of a real stage."""
+    code = (
+        "import os, signal, sys; from v2m4.cli import main; from v2m4.stages import ingest\n"
+        "def stop(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
+        "ingest.read_frames = stop\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    out = tmp_path / "out"
+    result = python("-c", code, "run", str(frames), "-o", str(out))
+    assert result.returncode == 130 and "hint: the work is kept" in result.stderr and "Traceback" not in result.stderr
+    states = json.loads((out / "manifest.json").read_text("utf-8"))["stages"]
+    assert states["ingest"]["state"] == "interrupted"
+    assert cli.main(["run", str(frames), "-o", str(out), "--until", "ingest"]) == 0
 
 
 def test_a_missing_clip_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:

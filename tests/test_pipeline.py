@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from fakewalk import ITEMS, Walk, walk
 from v2m4.config import read_toml
 from v2m4.errors import ConfigError, InputError, MissingBackend, RunLocked, StageError
 from v2m4.log import Log
-from v2m4.pipeline import Request, plan, read_run_options, resolve_options, run, status
+from v2m4.pipeline import Request, choose_device, plan, read_run_options, resolve_options, run, status
 
 ALL = ("ingest", "make", "paint", "export")
 FAKEWALK = Path(__file__).with_name("fakewalk.py")
@@ -510,6 +511,22 @@ def test_one_process_at_a_time(clip: Path, run_dir: Path) -> None:
     walk(fake.stages, run_dir, clip)
     assert len(inner) == 1
     walk(fake.stages, run_dir, clip)  # and it is free again
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+def test_the_device_is_what_torch_has_and_never_a_silent_substitute(
+    cuda: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: cuda))
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    assert choose_device("cpu") == "cpu"
+    assert choose_device("auto") == ("cuda" if cuda else "cpu")
+    if cuda:
+        assert choose_device("cuda") == "cuda"
+    else:
+        with pytest.raises(MissingBackend, match="CUDA") as caught:
+            choose_device("cuda")
+        assert caught.value.exit_code == 3 and "--device cpu" in caught.value.hint
 
 
 def test_unknown_stages_name_the_nearest(clip: Path, run_dir: Path) -> None:

@@ -128,7 +128,7 @@ def read_run_options(run_dir: Path, *layers: Values, stages: Sequence[Stage] = S
 def _content_fields(options: Options) -> dict[str, Path]:
     """Option name -> path, of the options whose content counts and that are set."""
     named = {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.metadata.get("content")}
-    return {name: Path(value) for name, value in named.items() if value not in (None, "", Path())}
+    return {name: Path(value) for name, value in named.items() if value not in (None, "")}
 
 
 def _with_absolute_paths(options: Options) -> Options:
