@@ -170,5 +170,29 @@ def test_meshes_of_several_parts() -> None:
     assert min(f.covered for f in result.fits) > 0.95
 
 
+def odd(kind: str, k: int) -> Surface:
+    ball = trimesh.creation.icosphere(1, radius=0.4)
+    vertices, faces = np.asarray(ball.vertices, float), np.roll(np.asarray(ball.faces), k, 0)
+    if kind == "triangle":
+        return Surface(np.array([[0, 0, 0], [1, 0, 0], [0, 1 + 0.1 * k, 0]]), np.roll([[0, 1, 2]], k, 1))
+    if kind == "faces without area":
+        thin = [[5, 5, 7], [42, 43, 42]]
+        return Surface(np.concatenate([vertices, [[0, 0, 0]] * 2]), np.concatenate([faces, thin]))
+    if kind == "a point":
+        return Surface(vertices * (k != 1), faces)
+    return Surface(vertices + np.array([50.0 * k, 0, 0]), faces)
+
+
+@pytest.mark.parametrize("kind", ["triangle", "faces without area", "a point", "a leap"])
+def test_odd_meshes_give_numbers(kind: str) -> None:
+    options = SequenceOptions(nodes=20, matching=Matching(transport_points=100))
+    surfaces = [odd(kind, k) for k in range(3)]
+    result = register_sequence(surfaces, TIMES[:3], 0, ALL[:3], SEEDS[:3], options)
+    assert np.isfinite(result.vertices).all()
+    assert list(result.trusted) == [True, kind != "a point", True]
+    if kind == "a leap":
+        assert np.allclose(result.vertices.mean(1)[:, 0], [0, 50, 100], atol=0.05)
+
+
 def test_order_of_the_chain() -> None:
     assert chain_order(4, 1) == [(2, -1), (3, -1), (0, 1)]

@@ -155,7 +155,7 @@ def add_transport(
     epsilon = np.float32(blur**2)
     drawn, sent = _transport(here, there, mass, s.points[theirs].astype(np.float32), epsilon, matching.transport_rounds)
     own = _self_transport(here, mass, points.astype(np.float32), epsilon)
-    weight = np.minimum(sent / mass, 1.0).astype(np.float64) * mass * len(graph.nodes)
+    weight = np.minimum(sent, mass).astype(np.float64) * len(graph.nodes)
     weight[~(sent > 1e-12 * mass)] = 0.0
     gap = (own - drawn).astype(np.float64)
     keep = (weight > 0) & np.isfinite(gap).all(1)
@@ -203,11 +203,11 @@ def register(
     matching = matching or Matching()
     rng = np.random.default_rng(seed)
     state = start
-    count = min(matching.transport_points, int((graph.areas > 0).sum()))
-    chance = graph.areas / graph.areas.sum()
+    with_area = np.nonzero(graph.areas > 0)[0]
+    count = min(matching.transport_points, len(with_area))
     for steps, arap, turn, blur in TRANSPORT_SCHEDULE:
         for _ in range(steps):
-            mine = np.sort(rng.choice(len(chance), count, replace=False))
+            mine = np.sort(rng.choice(with_area, count, replace=False))
             theirs = np.sort(rng.choice(TARGET_SAMPLES, matching.transport_points, replace=False))
 
             def transport(moved, terms, mine=mine, theirs=theirs, blur=blur):
