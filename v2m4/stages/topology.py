@@ -38,7 +38,7 @@ class TopologyOptions:
 
     anchor: str = opt("auto", "keyframe whose topology is used: auto, first, or a frame index")
     nodes: int = opt(250, "nodes of the deformation graph", minimum=20, maximum=2000)
-    smoothness: float = opt(0.15, "weight of smooth paths over time; more for slow motion", minimum=0.0)
+    smoothness: float = opt(0.3, "weight of smooth paths over time; more for slow motion", minimum=0.0)
     jolt: float = opt(0.1, "change of speed per keyframe, in object sizes, that is believed as it is", minimum=0.001)
     rigidity: float = opt(0.2, "weight of the anchor's shape in the pass over all keyframes", minimum=0.001)
     passes: int = opt(6, "steps of the pass over all keyframes", minimum=0, maximum=50)

@@ -24,7 +24,7 @@ FrameTerms = Callable[[int, np.ndarray, Terms], None]
 class TemporalOptions:
     """Weights of the pass over all keyframes (working units)."""
 
-    smoothness: float = 0.15
+    smoothness: float = 0.3
     jolt: float = 0.1  #: robust scale of a second difference: stronger jolts count less
     arap: float = 0.2
     turn: float = 0.1
