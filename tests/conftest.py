@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("GOMP_SPINCOUNT", "0")
-
 import pytest
+
+import v2m4  # noqa: F401  (first: it tells the numerical libraries not to spin, before they are loaded)
 
 #: Ground-truth and real clips that lie beside a full checkout; a plain clone does not have them.
 SHARED = Path(__file__).resolve().parents[2] / "shared"
