@@ -51,7 +51,7 @@ class IngestOptions:
     fps: float | None = opt(
         None, "rate of a folder of pictures (24 without); a video is resampled to it", minimum=0.01, maximum=1000
     )
-    keyframe_step: int = opt(3, "every n-th frame is a keyframe, and the last one", minimum=1)
+    keyframe_step: int = opt(2, "every n-th frame is a keyframe, and the last one", minimum=1)
     max_size: int = opt(1024, "longer side of the frames in pixels; larger ones are scaled down", minimum=16)
     background: str = opt(
         "auto",
