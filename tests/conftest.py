@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fakecontext import FakeContext
 
 import v2m4  # noqa: F401  (first: it tells the numerical libraries not to spin, before they are loaded)
 
@@ -21,32 +19,6 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the shared clips (../shared) are not beside this checkout")
     return SHARED
-
-
-@dataclass
-class FakeContext:
-    """A stage context without a pipeline: remembers what it was told."""
-
-    out: Path
-    seed: int = 0
-    device: str = "cpu"
-    messages: list[str] = field(default_factory=list)
-
-    @property
-    def log(self) -> FakeContext:
-        return self
-
-    def info(self, text: str) -> None:
-        self.messages.append(text)
-
-    def warning(self, text: str) -> None:
-        self.messages.append(f"warning: {text}")
-
-    def seed_for(self, index: int) -> int:
-        return self.seed * 1000 + index
-
-    def track(self, items: Iterable[Any], label: str, total: int | None = None) -> Iterator[Any]:
-        return iter(items)
 
 
 @pytest.fixture

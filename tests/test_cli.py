@@ -223,7 +223,7 @@ def test_ingest_status_and_a_second_run(
     assert rows[2].split()[:3] == ["generate", "not", "run"]
     assert cli.main(["stage", "camera", str(out)]) == 1
     assert "generate, which is not finished" in capsys.readouterr().err
-    assert cli.main(["stage", "ingest", str(out), "--set", "ingest.keyframe_step=2"]) == 0
+    assert cli.main(["stage", "ingest", str(out), "--set", "ingest.keyframe_step=3"]) == 0
     assert "keyframe_step was" in capsys.readouterr().out
     assert json.loads((out / "1_ingest" / "clip.json").read_text("utf-8"))["keyframes"] == [0, 2]
 

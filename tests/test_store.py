@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from v2m4.errors import InputError, RunLocked
+from v2m4.files import write_text
 from v2m4.log import Log
-from v2m4.store import Context, Digests, StageFolder, StageLog, clean_name, combined, differences, locked, write_text
+from v2m4.store import Context, Digests, StageFolder, StageLog, clean_name, combined, differences, locked
 from v2m4.usage import measured
 
 

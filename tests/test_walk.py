@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import make_walker
 import numpy as np
 import pytest
 
@@ -20,9 +21,12 @@ from v2m4.transforms import apply, rotation_angle_deg, split_similarity
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SMALL = [
-    "--set", "ingest.keyframe_step=8", "--set", "generate.max_faces=1600", "--set", "topology.nodes=80",
+    "--set", "ingest.keyframe_step=6", "--set", "generate.max_faces=1600", "--set", "topology.nodes=80",
     "--set", "topology.passes=2", "--set", "texture.size=256", "--set", "camera.directions=120",
 ]  # fmt: skip
+
+#: Files every run may touch: its log, its lock, and what it remembers about files it has hashed.
+UNIMPORTANT = ("log.txt", "run.lock", ".digests.json")
 
 pytestmark = pytest.mark.slow
 
@@ -38,15 +42,6 @@ def convert(clip: Path, out: Path, *more: str | Path) -> str:
     return result.stdout + result.stderr
 
 
-def walker_module():
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        import make_walker
-    finally:
-        sys.path.pop(0)
-    return make_walker
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped clip, converted."""
@@ -57,13 +52,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_asset_and_report_lie_on_top(finished: Path) -> None:
     clip = read_clip(finished / "1_ingest", only=[])
-    assert len(clip.times_s) == 24 and clip.keyframes == (0, 8, 16, 23)
+    assert len(clip.times_s) == 24 and clip.keyframes == (0, 6, 12, 18, 23)
     glb = GlbReader(finished / "walker.glb")
     sampler = glb.gltf.animations[0].samplers[0]
     times = glb.accessor(sampler.input)
     weights = glb.accessor(sampler.output).reshape(24, -1)
     assert np.array_equal(times, clip.times_s.astype(np.float32)), "the keys are the clip's own times"
-    assert weights.shape == (24, 3) and ((weights > 0).sum(1) <= 2).all()
+    assert weights.shape == (24, 4) and ((weights > 0).sum(1) <= 2).all()
     assert len(glb.gltf.meshes) == len(glb.gltf.materials) == len(glb.gltf.images) == 1
     page = (finished / "report.html").read_text("utf-8")
     assert "2.5D stand-in" in page and "walker" in page
@@ -73,13 +68,11 @@ def test_asset_and_report_lie_on_top(finished: Path) -> None:
 def test_asset_covers_the_object_in_every_keyframe(finished: Path) -> None:
     quality = json.loads((finished / "6_topology" / "quality.json").read_text())
     overlap = [row["iou"] for row in quality["keyframes"]]
-    assert min(overlap) > 0.75 and np.median(overlap) > 0.88, overlap
+    assert min(overlap) > 0.78 and np.mean(overlap) > 0.86, overlap
 
 
 def test_second_run_does_nothing_and_says_so(finished: Path) -> None:
-    before = {
-        p: p.stat().st_mtime_ns for p in finished.rglob("*") if p.is_file() and p.name not in ("log.txt", "run.lock")
-    }
+    before = {p: p.stat().st_mtime_ns for p in finished.rglob("*") if p.is_file() and p.name not in UNIMPORTANT}
     assert "nothing to do" in convert(EXAMPLES / "data" / "walker.mp4", finished)
     assert {p: p.stat().st_mtime_ns for p in before} == before
 
@@ -127,11 +120,12 @@ def test_own_meshes_come_back_where_they_were(tmp_path: Path) -> None:
     from v2m4.models.clean import reduce
     from v2m4.render.shade import render_mesh
 
-    walker = walker_module()
-    meshes, camera = walker.walk(cells=70)[::4], walker.camera()
+    meshes, camera = make_walker.walk(cells=70)[::4], make_walker.camera()
     rng = np.random.default_rng(5)
     for k, mesh in enumerate(meshes):
-        write_image(tmp_path / "frames" / f"{frame_name(k)}.png", render_mesh(walker.lit(mesh), camera, supersample=2))
+        write_image(
+            tmp_path / "frames" / f"{frame_name(k)}.png", render_mesh(make_walker.lit(mesh), camera, supersample=2)
+        )
         small = reduce(mesh, 1500 + int(rng.integers(200)))  # another topology in every frame
         write_mesh(tmp_path / "meshes" / f"{frame_name(k)}.glb", small)
     out = tmp_path / "walker"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -17,30 +16,13 @@ import numpy as np
 import pygltflib
 
 from v2m4.errors import InputError
+from v2m4.files import write_bytes as write_bytes
+from v2m4.files import write_json as write_json
 from v2m4.glb import GlbBuilder, GlbReader
 from v2m4.transforms import srgb_to_linear, vertex_normals
 from v2m4.types import AnimatedMesh, Clip, Frame, Mesh, Texture
 
 MESH_SUFFIXES = (".glb", ".gltf", ".obj", ".ply")
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all. InputError when the place cannot be written."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "choose another place with -o") from None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Deterministic, human-readable JSON; NaN is refused."""
-    write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8"))
 
 
 def read_json(path: Path) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 from v2m4 import config, manifest
 from v2m4.config import Options, Values
 from v2m4.errors import ConfigError, InputError, MissingBackend, StageError, V2M4Error
+from v2m4.files import write_json, write_text
 from v2m4.log import FileSink, Log
 from v2m4.stages import STAGES, Stage
 from v2m4.store import (
@@ -32,8 +33,6 @@ from v2m4.store import (
     differences,
     locked,
     read_json,
-    write_json,
-    write_text,
 )
 from v2m4.usage import Usage, measured
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from v2m4.errors import InputError, RunLocked
+from v2m4.files import write_json, write_text
 
 Item = TypeVar("Item")
 
@@ -29,24 +30,6 @@ MARK = ".partial.json"
 _JUNK = {"thumbs.db", "desktop.ini"}
 #: A file changed this shortly before it was hashed may change again without a new time stamp.
 _RACY_NS = 100_000_000
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all. InputError when the place cannot be written."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "choose another place with -o") from None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Human-readable JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import trimesh
 from camera_cases import creature, photograph, pose
-from conftest import FakeContext
+from fakecontext import FakeContext
 
 from v2m4 import formats
 from v2m4.errors import InputError

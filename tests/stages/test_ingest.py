@@ -66,7 +66,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_given_alpha_is_used_as_it_is(tmp_path, context):
     pictures = [ball(i) for i in range(8)]
-    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures), fps=12.0))
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures), fps=12.0, keyframe_step=3))
     clip, meta = formats.read_clip(context.out), read_meta(context)
     assert meta["alpha"] == "given" and (clip.width, clip.height) == (96, 64) and clip.keyframes == (0, 3, 6, 7)
     np.testing.assert_allclose(clip.times_s, np.arange(8) / 12)

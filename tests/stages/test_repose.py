@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from camera_cases import creature, pose
-from conftest import FakeContext
+from fakecontext import FakeContext
 
 from v2m4 import formats
 from v2m4.errors import InputError

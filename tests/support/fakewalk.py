@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from v2m4.config import opt
+from v2m4.files import write_text
 from v2m4.pipeline import Request, Summary, resolve_options, run
 from v2m4.stages import Stage
-from v2m4.store import write_text
 
 ITEMS = 6
 
