@@ -20,7 +20,7 @@ from v2m4.log import Log
 from v2m4.pipeline import Request, choose_device, plan, read_run_options, resolve_options, run, status
 
 ALL = ("ingest", "make", "paint", "export")
-FAKEWALK = Path(__file__).with_name("fakewalk.py")
+FAKEWALK = Path(__file__).parent / "support" / "fakewalk.py"
 
 
 class Lines:
