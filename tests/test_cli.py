@@ -273,3 +273,9 @@ def test_a_reader_that_leaves_is_no_error() -> None:
                     "stdout=subprocess.PIPE, stderr=subprocess.PIPE); p.stdout.close(); e = p.stderr.read(); "
                     "print(p.wait(), b'Traceback' in e, b'error' in e)")  # fmt: skip
     assert result.stdout.split()[1:] == ["False", "False"]
+
+
+def test_status_of_no_run_prints_no_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["status", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and "is not a run directory" in said.err

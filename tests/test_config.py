@@ -89,14 +89,14 @@ def test_values_are_converted_only_where_nothing_is_lost() -> None:
     [
         ({"sise": 3}, "unknown option paint.sise", "paint.size"),
         ({"size": 8}, "out of range", "at least 16"),
-        ({"size": 1e9}, "whole number", ""),
+        ({"size": 1e9}, "whole number", "paint.size=200"),
         ({"size": 5000}, "out of range", "at most 4096"),
-        ({"size": True}, "whole number", ""),
-        ({"size": "64"}, "whole number", ""),
-        ({"clean": 1}, "true or false", ""),
+        ({"size": True}, "whole number", "paint.size="),
+        ({"size": "64"}, "whole number", "paint.size=200"),
+        ({"clean": 1}, "true or false", "paint.clean=true"),
         ({"mode": "sharp"}, "paint.mode cannot be 'sharp'", "soft, hard"),
         ({"gain": float("nan")}, "out of range", ""),
-        ({"rate": "fast"}, "a number", ""),
+        ({"rate": "fast"}, "a number", "paint.rate=0.5"),
     ],
 )
 def test_wrong_values_are_refused_by_name(values: dict, words: str, hint: str) -> None:
@@ -121,10 +121,12 @@ def test_unreadable_assignments(text: str) -> None:
 def test_unreadable_files(tmp_path: Path, content: str | bytes) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ConfigError, match=r"x\.toml"):
+    with pytest.raises(ConfigError, match=r"x\.toml") as caught:
         config.read_toml(path)
-    with pytest.raises(ConfigError, match="no such"):
+    assert caught.value.hint
+    with pytest.raises(ConfigError, match="no such") as caught:
         config.read_toml(tmp_path / "none.toml")
+    assert caught.value.hint
 
 
 def test_presets_exist_and_others_do_not() -> None:

@@ -144,6 +144,21 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, read) -> None:
         read(tmp_path / "bad")
 
 
+@pytest.mark.parametrize(("at", "byte"), [(4, 108), (14, 99)])
+def test_a_damaged_archive_is_named_whatever_its_parser_raises(tmp_path: Path, at: int, byte: int) -> None:
+    path = tmp_path / "a.npz"
+    formats.write_npz(path, {"x": np.arange(3)})
+    data = bytearray(path.read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    data[directory + at + (2 if at == 4 else 0)] = byte  # version needed: NotImplementedError; a time stamp: harmless
+    path.write_bytes(data)
+    if at == 4:
+        with pytest.raises(InputError, match=r"a\.npz: cannot be read"):
+            formats.read_npz(path)
+    else:
+        assert formats.read_npz(path)["x"].tolist() == [0, 1, 2]
+
+
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "evil.npz", x=np.array([{}], object))
     with pytest.raises(InputError, match="evil"):

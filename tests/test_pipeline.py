@@ -529,6 +529,34 @@ def test_the_device_is_what_torch_has_and_never_a_silent_substitute(
         assert caught.value.exit_code == 3 and "--device cpu" in caught.value.hint
 
 
+def test_a_demanded_device_that_is_not_there_is_refused_before_anything_is_written(
+    clip: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no stage asks for the device: a run on the CPU is not what was asked for."""
+    torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    fake = Walk()
+    with pytest.raises(MissingBackend, match="CUDA"):
+        walk(fake.stages, run_dir, clip, values={"run": {"device": "cuda"}})
+    assert fake.calls == [] and not run_dir.exists()
+
+
+def test_a_stage_that_exits_has_failed(clip: Path, run_dir: Path) -> None:
+    """sys.exit(0) in somebody's generator must not pass for a finished run."""
+    fake = Walk()
+    fake.at["make", 2] = sys.exit
+    with pytest.raises(StageError, match="SystemExit") as caught:
+        walk(fake.stages, run_dir, clip)
+    assert caught.value.exit_code == 1
+    manifest = json.loads((run_dir / "manifest.json").read_text("utf-8"))
+    assert manifest["stages"]["make"]["state"] == "failed"
+
+
+def test_a_home_that_does_not_exist_is_no_crash(clip: Path, run_dir: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        walk(Walk().stages, run_dir, Path("~nobody_of_that_name/clip.mp4"))
+
+
 def test_unknown_stages_name_the_nearest(clip: Path, run_dir: Path) -> None:
     for request in ({"until": "pain"}, {"only": "pain"}, {"force": frozenset({"pain"})}):
         with pytest.raises(ConfigError) as caught:

@@ -175,8 +175,9 @@ def status(run_dir: Path, debug: bool) -> None:
     """Show what state the stages of RUN_DIR are in, and what they cost."""
     from v2m4 import pipeline
 
+    rows = pipeline.status(run_dir)
     click.echo(f"{'stage':10} {'state':12} {'seconds':>8} {'peak MB':>8} {'device':6}  note")
-    for row in pipeline.status(run_dir):
+    for row in rows:
         seconds, memory = (row.record.get(key) for key in ("seconds", "peak_memory_mb"))
         warnings = len(row.record.get("warnings", []))
         note = "; ".join(filter(None, [row.note, f"{warnings} warning{'s' * (warnings != 1)}" if warnings else ""]))

@@ -51,9 +51,11 @@ def read_toml(path: Path) -> Values:
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such configuration file") from None
+        raise ConfigError(f"{path}: no such configuration file", "v2m4 config > run.toml makes one to edit") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: not a readable TOML file ({error})") from None
+        raise ConfigError(
+            f"{path}: not a readable TOML file ({error})", "v2m4 config > run.toml makes one to edit"
+        ) from None
     for key, table in data.items():
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: {key} stands outside a table", f"write it below a line like [{'ingest'}]")
@@ -126,13 +128,18 @@ def _convert(name: str, value: Any, hint: Any, meta: Mapping[str, Any]) -> Any:
     if kind in (Path, str) and isinstance(value, (str, Path)):
         value = kind(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ConfigError(f"{name} must be {_kind_name(kind)}, not {value!r}")
+        raise ConfigError(f"{name} must be {_kind_name(kind)}, not {value!r}", _example(name, kind))
     low, high, choices = meta.get("minimum"), meta.get("maximum"), meta.get("choices")
     if choices and value not in choices:
         raise ConfigError(f"{name} cannot be {value!r}", f"choose one of {', '.join(choices)}")
     if (low is not None and value < low) or (high is not None and value > high) or value != value:
         raise ConfigError(f"{name} = {value} is out of range", f"allowed: {_range(low, high)}")
     return value
+
+
+def _example(name: str, kind: type) -> str:
+    value = {int: "200", float: "0.5", bool: "true"}.get(kind, '"words"')
+    return f"write it like {name}={value}; v2m4 config shows every option with its default"
 
 
 def _kind_name(kind: type) -> str:

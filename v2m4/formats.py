@@ -56,7 +56,7 @@ def _read(path: Path, load: Callable[[], Any]) -> Any:
         return load()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except Exception as error:  # PIL, zipfile and numpy raise whatever their parsers raise
         raise InputError(f"{path}: cannot be read ({error})", "delete it and run again") from None
 
 

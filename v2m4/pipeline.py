@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -131,7 +132,7 @@ def _content_fields(options: Options) -> dict[str, Path]:
 
 
 def _with_absolute_paths(options: Options) -> Options:
-    paths = {name: path.expanduser().absolute() for name, path in _content_fields(options).items()}
+    paths = {name: Path(os.path.expanduser(path)).absolute() for name, path in _content_fields(options).items()}
     kinds = {name: type(getattr(options, name)) for name in paths}
     return dataclasses.replace(
         options, **{name: str(path) if kinds[name] is str else path for name, path in paths.items()}
@@ -340,6 +341,8 @@ def run(
     _check_paths(request, chosen)
     if request.only:
         _check_inputs(request, chosen[0], stages)
+    if request.options["run"].device == "cuda":
+        choose_device("cuda")
     if request.dry_run:
         return Summary(request.run_dir, tuple(plan(request, stages)), time.monotonic() - start)
     _make_directory(request.run_dir)
@@ -453,7 +456,7 @@ class _Runner:
         except KeyboardInterrupt:
             self._fail(name, "interrupted", "interrupted")
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a generator of the user's may call sys.exit
             self._fail(name, "failed", f"failed\n{traceback.format_exc()}")
             item = context.item if context else ""
             if isinstance(error, V2M4Error) and not item:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from v2m4.errors import ConfigError
+from v2m4.errors import ConfigError, MissingBackend
 from v2m4.models import GENERATORS, MATTES, load
 
 
@@ -39,9 +39,20 @@ def test_your_own_class_needs_no_entry(tmp_path: Path, monkeypatch: pytest.Monke
         ("no_such_module_here:Gen", "no_such_module_here"),
         ("v2m4.models.inflate:Nothing", "Nothing"),
         (":Gen", "cannot load"),
+        ("v2m4.models.inflate.nothing:Gen", "nothing"),
+        ("v2m4.models:GENERATORS", "not a class"),
+        (".relative:Gen", "cannot load"),
     ],
 )
 def test_an_unknown_name_is_a_usage_error(name: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(GENERATORS, name)
     assert words in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_package_your_module_lacks_is_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lacking_gen.py").write_text("import no_such_package_here.part\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingBackend, match="no_such_package_here, which lacking_gen:Gen imports") as caught:
+        load(GENERATORS, "lacking_gen:Gen")
+    assert caught.value.exit_code == 3 and "package.module:Class" not in caught.value.hint

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from v2m4 import formats
-from v2m4.errors import ConfigError, InputError
+from v2m4.errors import ConfigError, InputError, MissingBackend
 from v2m4.models.clean import is_closed, volume
 from v2m4.stages import generate
 from v2m4.stages.generate import GenerateOptions
@@ -177,3 +177,41 @@ def test_your_own_generator(context, ingest: Path, tmp_path: Path, monkeypatch: 
     summary = formats.read_json(context.out / "generate.json")
     assert (summary["generator"], summary["licence"]) == ("mine", "secret")
     assert [m["notes"] for m in summary["meshes"]] == [["s 0"], ["s 2"], ["s 5"]]
+
+
+OWN = """
+import numpy as np
+from v2m4.protocols import Generated
+
+class Base:
+    name, licence, description = "mine", "MIT", "a test"
+    def generate(self, image, index, seed):
+        return self.given
+
+class Nothing(Base): given = None
+class Array(Base): given = Generated(np.zeros((3, 3)))
+class Nameless:
+    def generate(self, image, index, seed): ...
+class Lacking(Base):
+    def __init__(self): import no_such_package_here
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("Nothing", InputError, "mine gave NoneType instead of a mesh"),
+        ("Array", InputError, "mine gave ndarray instead of a mesh"),
+        ("Nameless", ConfigError, "no name and no licence and no description"),
+        ("Lacking", MissingBackend, "no_such_package_here, which own_gens:Lacking imports"),
+    ],
+)
+def test_what_is_wrong_with_your_own_generator_is_said(
+    context, ingest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: type, words: str
+) -> None:
+    (tmp_path / "own_gens.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(kind, match=words) as caught:
+        generate.run(context, GenerateOptions(generator=f"own_gens:{name}"), ingest)
+    assert caught.value.hint
+    assert not (context.out / "meshes").exists()

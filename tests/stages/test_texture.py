@@ -81,3 +81,15 @@ def test_a_camera_that_misses_the_mesh_is_named(tmp_path, context):
     formats.write_json(inputs[1] / "world.json", world)
     with pytest.raises(InputError, match="no keyframe shows any of the mesh"):
         texture.run(context, OPTIONS, *inputs)
+
+
+def test_an_object_too_thin_to_paint_keeps_the_mesh_colours_and_says_so(tmp_path, context, monkeypatch):
+    """Every pixel lies at the rim: the cameras do look at it, only nothing is sure."""
+    from v2m4.texture import visibility
+
+    monkeypatch.setattr(visibility, "pixel_quality", lambda opaque, *_: np.zeros(opaque.shape, np.float32))
+    colors = np.tile(np.array([150, 40, 40], np.uint8), (8, 1))
+    texture.run(context, OPTIONS, *folders(tmp_path, colors=colors))
+    assert np.abs(formats.read_texture(context.out).base_color.astype(int) - colors[0]).max() <= 2
+    assert formats.read_json(context.out / "texture.json")["seen_share"] == 0
+    assert [m for m in context.messages if m.startswith("warning") and "too small or too thin" in m]

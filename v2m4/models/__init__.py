@@ -6,7 +6,9 @@ import difflib
 import importlib
 from typing import Any
 
-from v2m4.errors import ConfigError
+from v2m4.errors import ConfigError, MissingBackend
+
+_HOW = "write it as package.module:Class of an importable module"
 
 GENERATORS = {
     "inflate": "v2m4.models.inflate:Inflate",
@@ -29,8 +31,13 @@ def load(kind: dict[str, str], name: str) -> Any:
         close = difflib.get_close_matches(name, kind, 1)
         raise ConfigError(f"there is no {name}", f"did you mean {close[0]}?" if close else f"known: {', '.join(kind)}")
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"cannot load {name}: {error}", "write it as package.module:Class of an importable module"
-        ) from error
+        found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{module}.".startswith(f"{error.name}."):  # it is there, but what it imports is not
+            raise MissingBackend(f"{error.name}, which {name} imports,", f"pip install {error.name}") from error
+        raise ConfigError(f"cannot load {name}: {error}", _HOW) from error
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ConfigError(f"cannot load {name}: {error}", _HOW) from error
+    if not callable(found):
+        raise ConfigError(f"cannot load {name}: it is not a class", _HOW)
+    return found

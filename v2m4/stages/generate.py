@@ -12,6 +12,7 @@ each).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,13 @@ import numpy as np
 
 from v2m4 import formats
 from v2m4.config import opt
-from v2m4.errors import ConfigError, InputError
+from v2m4.errors import ConfigError, InputError, MissingBackend
 from v2m4.protocols import Generated, Generator, StageContext
 from v2m4.types import Mesh
 
 TURNTABLES = 4  #: rows of the turntable sheet
 VIEWS = 8
+_CONTRACT = "what a generator needs stands in v2m4/protocols.py: generate() returns Generated(Mesh(...))"
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,30 @@ def choose(options: GenerateOptions, clip: dict[str, Any]) -> tuple[Generator, l
         flag = "meshes" if options.generator == "folder" else "mesh"
         raise ConfigError(f"generator {options.generator} needs generate.{flag}", f"give the path with --{flag}")
     kind = load(GENERATORS, options.generator)
-    return (kind(depth=options.depth) if options.generator == "inflate" else kind()), keyframes, ""
+    if options.generator == "inflate":
+        return kind(depth=options.depth), keyframes, ""
+    return _own(kind, options.generator), keyframes, ""
+
+
+def _own(kind: Callable[[], Generator], name: str) -> Generator:
+    """The user's own generator. MissingBackend for a package it lacks, ConfigError when it is not a generator."""
+    try:
+        generator = kind()
+    except ModuleNotFoundError as error:
+        raise MissingBackend(f"{error.name}, which {name} imports,", f"pip install {error.name}") from error
+    lacks = [a for a in ("name", "licence", "description", "generate") if not hasattr(generator, a)]
+    if lacks:
+        raise ConfigError(f"{name} is no generator: it has no {' and no '.join(lacks)}", _CONTRACT)
+    return generator
 
 
 def _generate(generator: Generator, ingest: Path, index: int, seed: int) -> Generated:
     frame = formats.read_clip(ingest, only=[index]).frame(index)
-    return generator.generate(frame.image, index, seed)
+    generated = generator.generate(frame.image, index, seed)
+    if not isinstance(generated, Generated) or not isinstance(generated.mesh, Mesh):
+        given = generated.mesh if isinstance(generated, Generated) else generated
+        raise InputError(f"{generator.name} gave {type(given).__name__} instead of a mesh", _CONTRACT)
+    return generated
 
 
 def _clean(mesh: Mesh, max_faces: int, index: int) -> tuple[Mesh, tuple[str, ...]]:

@@ -58,7 +58,7 @@ class _Inputs:
 
 
 def run(ctx: StageContext, options: TextureOptions, ingest: Path, repose: Path, topology: Path) -> None:
-    """Unwrap, bake, fill, write. InputError when the mesh cannot be unwrapped or no keyframe sees it."""
+    """Unwrap, bake, fill, write. InputError when the mesh cannot be unwrapped or no camera looks at it."""
     from v2m4.render import ZBuffer
     from v2m4.texture.align import DRAFT_SIZE, aligned
     from v2m4.texture.paint import paint
@@ -74,10 +74,15 @@ def run(ctx: StageContext, options: TextureOptions, ingest: Path, repose: Path, 
         draft = paint(first, unwrapped, faces, vertices, colors, min(DRAFT_SIZE, options.size), ZBuffer())
         views = aligned(views, faces, Texture(unwrapped.uv, unwrapped.uv_faces, draft.base_color))
     painting = paint(views, unwrapped, faces, vertices, colors, options.size, ZBuffer())
-    if painting.seen_share == 0:
+    if not (painting.baked.ious > 0).any():
         raise InputError(
             "no keyframe shows any of the mesh: its cameras do not look at it",
             "look at the overlays of the camera stage, and at overlaid.png of repose",
+        )
+    if painting.seen_share == 0:
+        ctx.log.warning(
+            "the object is too small or too thin in the picture to paint any of the surface surely: its colours are "
+            + ("mostly the generated mesh's" if colors is not None else "a guess")
         )
     ctx.log.info(f"{painting.seen_share:.0%} of the surface is painted by the video, the rest is filled in")
     texture = Texture(unwrapped.uv, unwrapped.uv_faces, painting.base_color)
