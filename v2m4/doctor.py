@@ -48,7 +48,7 @@ OPTIONAL = (
         "rembg",
         "clips without alpha and without a plain background (ingest)",
         "pip install 'v2m4[matte]'",
-        "MIT; the models it downloads have their own",
+        "MIT; its models have their own",
     ),
 )
 CODECS = ("h264", "hevc", "vp9", "libvpx-vp9", "av1", "prores", "png", "gif", "ffv1")

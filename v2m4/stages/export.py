@@ -23,7 +23,7 @@ _DOUBLE_SIDED = {"auto": None, "yes": True, "no": False}
 class ExportOptions:
     """Options of the export stage."""
 
-    name: str = opt("", "name of the asset; empty: the name of the clip")
+    name: str = opt("", "name of the asset; empty: the name of the run directory")
     target: str = opt(
         "any",
         "where the asset will be used: decides which import advice is given, the file opens everywhere",
