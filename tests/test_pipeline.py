@@ -552,6 +552,18 @@ def test_a_stage_that_exits_has_failed(clip: Path, run_dir: Path) -> None:
     assert manifest["stages"]["make"]["state"] == "failed"
 
 
+def test_a_file_edited_into_nonsense_is_named_where_it_brings_a_stage_down(clip: Path, run_dir: Path) -> None:
+    """Running the same command again would fail the same way."""
+    fake = Walk()
+    walk(fake.stages, run_dir, clip)
+    (run_dir / "2_make" / "meshes" / "00003.txt").write_bytes(b"\xff")
+    with pytest.raises(StageError, match="stage paint failed: UnicodeDecodeError") as caught:
+        walk(fake.stages, run_dir, clip)
+    assert f"{run_dir / '2_make' / 'meshes' / '00003.txt'} was edited by hand" in caught.value.hint
+    (run_dir / "2_make" / "meshes" / "00003.txt").unlink()
+    assert walk(fake.stages, run_dir, clip).asset
+
+
 def test_a_home_that_does_not_exist_is_no_crash(clip: Path, run_dir: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         walk(Walk().stages, run_dir, Path("~nobody_of_that_name/clip.mp4"))

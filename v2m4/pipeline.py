@@ -461,7 +461,20 @@ class _Runner:
             item = context.item if context else ""
             if isinstance(error, V2M4Error) and not item:
                 raise
-            raise StageError(name, item, error) from error
+            failure = StageError(name, item, error)
+            edited = "" if isinstance(error, V2M4Error) else self._edited_input(name)
+            if edited:
+                failure.hint = f"{edited} was edited by hand: put it right, or delete it and run again to make it anew"
+            raise failure from error
+
+    def _edited_input(self, name: str) -> str:
+        """The first file the stage ``name`` reads that somebody has changed."""
+        for need in self.walk.stages[name].needs:
+            record = self.walk.folders[need].record()
+            edited = differences(record, self.walk.tree(need))[1] if record else []
+            if edited:
+                return str(self.walk.folders[need].path / edited[0])
+        return ""
 
     def _record(self, context: Context, key: str, ingredients: dict[str, Any], usage: Usage) -> dict[str, Any]:
         files = self.walk.digests.tree(context.out, self.walk.folders[context.stage].path)

@@ -122,3 +122,14 @@ def test_decimating_is_repeatable() -> None:
     first, second = (decimate(ball.vertices, ball.faces, 500) for _ in range(2))
     np.testing.assert_array_equal(first[0], second[0])
     np.testing.assert_array_equal(first[1], second[1])
+
+
+def test_a_body_that_is_inside_out_is_turned_and_said_so() -> None:
+    ball = sphere(2)
+    far = ball.moved(ball.vertices + np.float32(100))  # the sign does not depend on where it stands
+    for mesh in (ball, far):
+        cleaned = clean(Mesh(mesh.vertices, mesh.faces[:, ::-1], mesh.colors))
+        np.testing.assert_array_equal(cleaned.mesh.faces, mesh.faces)
+        assert cleaned.notes == (f"turned {len(ball.faces)} faces: the mesh was inside out",)
+    open_bowl = Mesh(ball.vertices, ball.faces[:-5, ::-1], ball.colors)
+    assert not any("inside out" in note for note in clean(open_bowl).notes)

@@ -101,6 +101,21 @@ def test_an_interrupted_run_ends_with_the_same_bytes(walked: Path, tmp_path: Pat
     assert {p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e4])
+def test_meshes_in_other_units_are_found_all_the_same(tmp_path: Path, context: FakeContext, size: float) -> None:
+    ingest, generate = _write_clip(tmp_path, 1)
+    mesh = formats.read_mesh(formats.mesh_path(generate, 0))
+    formats.write_mesh(formats.mesh_path(generate, 0), mesh.moved(mesh.vertices * np.float32(size)))
+    camera.run(context, QUICK, ingest, generate)
+    (entry,) = json.loads((context.out / "cameras.json").read_text())["keyframes"]
+    assert entry["iou"] > 0.93
+    found = np.array(entry["world_to_camera"]) @ np.diag([*[entry["scale"]] * 3, 1.0])
+    placed = apply(found, mesh.vertices.astype(float) * size)
+    wanted = apply(_true_poses(1)[0], creature().vertices.astype(float))
+    unit = wanted[:, 2].mean() / placed[:, 2].mean()
+    assert np.abs(placed * unit - wanted).max() < 0.03
+
+
 def test_no_meshes_is_an_error(tmp_path: Path, context: FakeContext) -> None:
     with pytest.raises(InputError, match="no meshes"):
         camera.run(context, QUICK, tmp_path, tmp_path)

@@ -92,4 +92,4 @@ def test_an_object_too_thin_to_paint_keeps_the_mesh_colours_and_says_so(tmp_path
     texture.run(context, OPTIONS, *folders(tmp_path, colors=colors))
     assert np.abs(formats.read_texture(context.out).base_color.astype(int) - colors[0]).max() <= 2
     assert formats.read_json(context.out / "texture.json")["seen_share"] == 0
-    assert [m for m in context.messages if m.startswith("warning") and "too small or too thin" in m]
+    assert [m for m in context.messages if m.startswith("warning") and "paints none of the surface surely" in m]

@@ -27,7 +27,7 @@ class Cleaned:
 
 
 def clean(mesh: Mesh, max_faces: int | None = None) -> Cleaned:
-    """Weld, drop broken, doubled and unused items, decimate to ``max_faces``.
+    """Weld, drop broken, doubled and unused items, turn an inside-out body, decimate to ``max_faces``.
 
     InputError when what is left cannot be a body (fewer than four triangles).
     """
@@ -40,6 +40,7 @@ def clean(mesh: Mesh, max_faces: int | None = None) -> Cleaned:
             f"the mesh has {counted(len(mesh.faces), 'usable triangle')}; a body needs at least {MIN_FACES}",
             "export the whole body as triangles" + (f" ({'; '.join(notes)})" if notes else ""),
         )
+    mesh = _turn_outward(mesh, notes)
     if max_faces is not None and len(mesh.faces) > max_faces:
         before = len(mesh.faces)
         mesh = reduce(mesh, max_faces)
@@ -134,6 +135,14 @@ def _drop_unused(mesh: Mesh, notes: list[str]) -> Mesh:
     notes.append(f"dropped {counted(int((~used).sum()), 'vertex', 'vertices')} no face uses")
     number = np.cumsum(used) - 1
     return Mesh(mesh.vertices[used], number[mesh.faces], None if mesh.colors is None else mesh.colors[used])
+
+
+def _turn_outward(mesh: Mesh, notes: list[str]) -> Mesh:
+    """A closed mesh whose faces look inward (a mirrored export), turned; an open one has no certain outside."""
+    if not is_closed(mesh.faces) or volume(mesh.moved(mesh.vertices - mesh.vertices.mean(0))) >= 0:
+        return mesh
+    notes.append(f"turned {counted(len(mesh.faces), 'face')}: the mesh was inside out")
+    return Mesh(mesh.vertices, mesh.faces[:, ::-1], mesh.colors)
 
 
 def reduce(mesh: Mesh, max_faces: int) -> Mesh:

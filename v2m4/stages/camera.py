@@ -12,7 +12,8 @@ keyframe) and ``search/`` (all hypotheses; an interrupted run goes on from there
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,6 +57,9 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     meshes = formats.read_keyframe_meshes(generate)
     if not meshes:
         raise InputError(f"{generate}: no meshes to find the camera for", "run the stage generate first")
+    unit = _unit(meshes.values())
+    if unit != 1:
+        meshes = {k: mesh.moved(mesh.vertices * np.float32(unit)) for k, mesh in meshes.items()}
     clip = formats.read_clip(ingest, only=meshes)
     K = fov_to_K(options.fov_deg, clip.width, clip.height)
     known = _hypotheses(ctx, options, clip, meshes, K)
@@ -65,7 +69,14 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     by_frame = dict(zip(keyframes, poses, strict=True))
     for k in ctx.track(keyframes, "overlays"):
         _write_overlay(ctx.out / "overlays" / f"{formats.frame_name(k)}.png", clip, k, meshes[k], K, by_frame[k])
-    _write(ctx.out, options, clip, keyframes, K, poses)
+    _write(ctx.out, options, clip, keyframes, K, [dataclasses.replace(p, scale=p.scale * unit) for p in poses])
+
+
+def _unit(meshes: Iterable[Mesh]) -> float:
+    """1, or the power of two that makes meshes of an unusual size (millimetres, a planet) about 1 large: the renderer
+    sees nothing nearer than its near plane."""
+    extent = float(np.median([np.ptp(mesh.vertices, axis=0).max() for mesh in meshes]))
+    return 1.0 if 0.125 <= extent <= 8 else float(2.0 ** -np.round(np.log2(extent)))
 
 
 def _hypotheses(

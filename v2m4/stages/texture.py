@@ -81,8 +81,9 @@ def run(ctx: StageContext, options: TextureOptions, ingest: Path, repose: Path, 
         )
     if painting.seen_share == 0:
         ctx.log.warning(
-            "the object is too small or too thin in the picture to paint any of the surface surely: its colours are "
-            + ("mostly the generated mesh's" if colors is not None else "a guess")
+            "the video paints none of the surface surely: the object is too small or too thin in the picture, or its "
+            "mesh is seen from inside; the colours are "
+            + ("mostly those of the generated mesh" if colors is not None else "a guess")
         )
     ctx.log.info(f"{painting.seen_share:.0%} of the surface is painted by the video, the rest is filled in")
     texture = Texture(unwrapped.uv, unwrapped.uv_faces, painting.base_color)
