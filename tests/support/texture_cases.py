@@ -48,11 +48,16 @@ def turned(vertices: np.ndarray, degrees: float) -> np.ndarray:
 
 
 def painted(
-    vertices: np.ndarray, faces: np.ndarray, views: list[View], size: int = 256, colors: np.ndarray | None = None
+    vertices: np.ndarray,
+    faces: np.ndarray,
+    views: list[View],
+    colors: np.ndarray | None = None,
+    lead: int | None = None,
+    size: int = 256,
 ) -> tuple[Unwrap, Painting]:
     """Unwrap and paint in one go."""
     unwrapped = unwrap(vertices, faces, size)
-    return unwrapped, paint(views, unwrapped, faces, vertices, colors, size, ZBuffer())
+    return unwrapped, paint(views, unwrapped, faces, vertices, colors, size, ZBuffer(), lead)
 
 
 def picture(mesh: Mesh, view: Camera, under: tuple[int, int, int] = (0, 0, 0)) -> np.ndarray:

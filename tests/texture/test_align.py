@@ -57,9 +57,9 @@ def test_misplaced_frames_paint_a_sharper_texture_when_aligned():
         View(k, np.roll(cases.picture(mesh, camera), shift, (0, 1)), mesh.vertices, camera)
         for k, (camera, shift) in enumerate(zip(cameras, shifts, strict=True))
     ]
-    unwrapped, draft = cases.painted(mesh.vertices, mesh.faces, views, size)
+    unwrapped, draft = cases.painted(mesh.vertices, mesh.faces, views, size=size)
     textures = [Texture(unwrapped.uv, unwrapped.uv_faces, draft.base_color)]
-    _, better = cases.painted(mesh.vertices, mesh.faces, list(aligned(views, mesh.faces, textures[0])), size)
+    _, better = cases.painted(mesh.vertices, mesh.faces, list(aligned(views, mesh.faces, textures[0])), size=size)
     textures.append(Texture(unwrapped.uv, unwrapped.uv_faces, better.base_color))
     truth = render_mesh(mesh, cameras[2])
     middle = (slice(60, 200), slice(90, 230))

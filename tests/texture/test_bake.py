@@ -111,6 +111,43 @@ def test_two_bad_views_of_five_are_outvoted():
     assert np.abs(fused - expected).max() < 0.02
 
 
+def faces_that_change() -> tuple[np.ndarray, np.ndarray, list[Mesh], Camera]:
+    """A ball before one camera whose coarse pattern is another one in every picture; half of the third is the
+    others' average, so that it is the one they agree with most."""
+    vertices, faces = cases.ball(24)
+    cells = np.floor(vertices * 6).astype(int) + 3
+    rng = np.random.default_rng(3)
+    patterns = rng.integers(40, 216, (5, 7, 7, 7, 3))
+    patterns[2] = (patterns[2] + 3 * np.delete(patterns, 2, 0).mean(0)) // 4
+    looks = [Mesh(vertices, faces, p[tuple(cells.T)].astype(np.uint8)) for p in patterns]
+    return vertices, faces, looks, cases.camera()
+
+
+def test_where_pictures_differ_one_of_them_is_shown_and_not_a_patchwork():
+    vertices, faces, looks, camera = faces_that_change()
+    views = [view(10 + k, mesh, camera) for k, mesh in enumerate(looks)]
+    _, all_alike = cases.painted(vertices, faces, views)
+    assert bake.choose_lead(all_alike.baked) == 12
+    unwrapped, led = cases.painted(vertices, faces, views, lead=12)
+    assert np.array_equal(led.coverage, all_alike.coverage), "leading changes who decides, not what was seen"
+    errors = []
+    for painting in (led, all_alike):
+        texture = Texture(unwrapped.uv, unwrapped.uv_faces, painting.base_color)
+        truth, again = render_mesh(looks[2], camera), render_mesh(looks[2], camera, texture=texture)
+        middle = np.zeros(truth.shape[:2], bool)
+        middle[44:-44, 60:-60] = True
+        errors.append(np.abs(truth[..., :3].astype(int) - again[..., :3])[middle].mean())
+    assert errors[0] < 5 and errors[0] < 0.5 * errors[1], errors
+
+
+def test_a_view_that_sees_little_does_not_lead():
+    vertices, faces, looks, camera = faces_that_change()
+    views = [view(10 + k, mesh, camera) for k, mesh in enumerate(looks)]
+    views[2].image[:, 70:, 3] = 0
+    _, painting = cases.painted(vertices, faces, views)
+    assert bake.choose_lead(painting.baked) not in (12, None)
+
+
 def test_the_exposure_of_each_view_is_found():
     rng = np.random.default_rng(1)
     true_gain = np.array([0.95, 1.05, 1.0, 0.9, 1.1])

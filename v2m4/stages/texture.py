@@ -2,10 +2,12 @@
 
 The mesh is unwrapped once, at the anchor keyframe's pose. Every texel then looks at each keyframe's picture through the
 clip's camera: hidden, too flat or too close to an edge counts nothing; the best views count most; exposure
-differences between frames are taken out. This is done twice: with a coarse first texture, each frame is bent by a few
-pixels (optical flow) until it fits the surface, then painted on; that keeps the result sharp where meshes are not
-exact. What the video never shows gets the generated mesh's own colours, matched in tone, or else what lies around it.
-The texture is a base colour: the light of the clip stays in it.
+differences between frames are taken out. One frame leads: the one the others agree with most decides wherever it sees
+well, so that a face that turns and laughs is taken from one picture and not pieced together from several. Painting is
+done twice: with a coarse first texture, each frame is bent by a few pixels (optical flow) until it fits the surface,
+then painted on; that keeps the result sharp where meshes are not exact. What the video never shows gets the generated
+mesh's own colours, matched in tone, or else what lies around it. The texture is a base colour: the light of the clip
+stays in it.
 
 Writes ``base_color.png``, ``uv.npz``, ``texture.json`` (facts), ``coverage.png`` (green: from the video, grey: filled
 in) and ``preview.png`` (frame, textured mesh from the clip's camera, from its right, from behind).
@@ -13,7 +15,7 @@ in) and ``preview.png`` (frame, textured mesh from the clip's camera, from its r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,7 @@ import numpy as np
 
 from v2m4 import formats, transforms
 from v2m4.config import opt
-from v2m4.errors import InputError
+from v2m4.errors import ConfigError, InputError
 from v2m4.protocols import StageContext
 from v2m4.types import AnimatedMesh, Camera, Texture
 
@@ -42,6 +44,7 @@ class TextureOptions:
     size: int = opt(1024, "width and height of the texture in texels", minimum=256, maximum=4096)
     mesh_colors: bool = opt(True, "fill what the video never shows with the generated mesh's own colours")
     align: bool = opt(True, "bend each frame onto the surface before painting; sharper where meshes are not exact")
+    lead: str = opt("auto", "frame that decides where frames differ: auto, none (all count alike), or a frame index")
     unwrap_limit_s: float = opt(600.0, "give up unwrapping after this many seconds", minimum=1.0)
 
 
@@ -61,6 +64,7 @@ def run(ctx: StageContext, options: TextureOptions, ingest: Path, repose: Path, 
     """Unwrap, bake, fill, write. InputError when the mesh cannot be unwrapped or no camera looks at it."""
     from v2m4.render import ZBuffer
     from v2m4.texture.align import DRAFT_SIZE, aligned
+    from v2m4.texture.bake import choose_lead
     from v2m4.texture.paint import paint
 
     given = _inputs(repose, topology)
@@ -68,12 +72,21 @@ def run(ctx: StageContext, options: TextureOptions, ingest: Path, repose: Path, 
     unwrapped = _unwrap(ctx, options, vertices, faces)
     ctx.log.info(f"unwrapped into {unwrapped.charts} charts, {unwrapped.utilisation:.0%} of the picture used")
     colors = given.colors if options.mesh_colors else None
+
+    def coat(views: Iterable[View], size: int, lead: int | None) -> Painting:
+        return paint(views, unwrapped, faces, vertices, colors, size, ZBuffer(), lead)
+
+    draft = min(DRAFT_SIZE, options.size)
+    lead = _asked_lead(options, given)
+    if options.lead == "auto":
+        lead = choose_lead(coat(_views(ctx, given, ingest, "compare keyframes"), draft // 2, None).baked)
+    if lead is not None:
+        ctx.log.info(f"frame {lead} leads: it decides where frames differ")
     views = _views(ctx, given, ingest, "paint keyframes")
     if options.align:
-        first = _views(ctx, given, ingest, "first coat")
-        draft = paint(first, unwrapped, faces, vertices, colors, min(DRAFT_SIZE, options.size), ZBuffer())
-        views = aligned(views, faces, Texture(unwrapped.uv, unwrapped.uv_faces, draft.base_color))
-    painting = paint(views, unwrapped, faces, vertices, colors, options.size, ZBuffer())
+        first = coat(_views(ctx, given, ingest, "first coat"), draft, lead)
+        views = aligned(views, faces, Texture(unwrapped.uv, unwrapped.uv_faces, first.base_color))
+    painting = coat(views, options.size, lead)
     if not (painting.baked.ious > 0).any():
         raise InputError(
             "no keyframe shows any of the mesh: its cameras do not look at it",
@@ -90,7 +103,17 @@ def run(ctx: StageContext, options: TextureOptions, ingest: Path, repose: Path, 
     formats.write_image(ctx.out / "base_color.png", painting.base_color)
     formats.write_image(ctx.out / "coverage.png", painting.coverage)
     formats.write_image(ctx.out / "preview.png", _preview(given, texture, ingest))
-    formats.write_json(ctx.out / "texture.json", _facts(options, unwrapped, painting, colors is not None))
+    formats.write_json(ctx.out / "texture.json", _facts(options, unwrapped, painting, colors is not None, lead))
+
+
+def _asked_lead(options: TextureOptions, given: _Inputs) -> int | None:
+    """The frame named by the option. ConfigError when it is not a keyframe."""
+    if options.lead in ("auto", "none"):
+        return None
+    if not options.lead.isdigit() or int(options.lead) not in given.keyframes:
+        known = ", ".join(map(str, given.keyframes))
+        raise ConfigError(f"texture.lead cannot be {options.lead}", f"auto, none, or one of the keyframes {known}")
+    return int(options.lead)
 
 
 def _inputs(repose: Path, topology: Path) -> _Inputs:
@@ -135,7 +158,9 @@ def _views(ctx: StageContext, given: _Inputs, ingest: Path, label: str) -> Itera
         yield View(index, image, given.animation.positions[pose], given.camera, given.trust.get(index, 1.0))
 
 
-def _facts(options: TextureOptions, unwrapped: Unwrap, painting: Painting, mesh_colors: bool) -> dict[str, Any]:
+def _facts(
+    options: TextureOptions, unwrapped: Unwrap, painting: Painting, mesh_colors: bool, lead: int | None
+) -> dict[str, Any]:
     baked = painting.baked
     return {
         "size": options.size,
@@ -146,6 +171,7 @@ def _facts(options: TextureOptions, unwrapped: Unwrap, painting: Painting, mesh_
         "seen_share": round(painting.seen_share, 5),
         "unseen_share": round(1 - painting.seen_share, 5),
         "unseen_filled_from": "the generated mesh's colours" if mesh_colors else "the surface around it",
+        "lead": lead,
         "lighting": "baked: the base colour is what the camera saw",
         "keyframes": [
             {"index": index, "iou": round(float(iou), 5), "gain": [round(float(g), 5) for g in gain]}
@@ -156,6 +182,8 @@ def _facts(options: TextureOptions, unwrapped: Unwrap, painting: Painting, mesh_
 
 def _preview(given: _Inputs, texture: Texture, ingest: Path, height: int = 384) -> np.ndarray:
     """The anchor's frame, then the textured mesh from the clip's camera, from its right and from behind: (H,W,3)."""
+    import cv2
+
     from v2m4.render.preview import contact_sheet, on_white
     from v2m4.render.shade import render_mesh
 
@@ -165,7 +193,7 @@ def _preview(given: _Inputs, texture: Texture, ingest: Path, height: int = 384) 
     width = max(1, round(given.camera.width * scale))
     K = transforms.scale_K(given.camera.K, width / given.camera.width, scale)
     centre = (mesh.vertices.min(0) + mesh.vertices.max(0)) / 2
-    pictures, labels = [on_white(frame)], ["frame"]
+    pictures, labels = [cv2.resize(on_white(frame), (width, height), interpolation=cv2.INTER_AREA)], ["frame"]
     for degrees, label in ((0, "clip's camera"), (90, "90 degrees round"), (180, "behind")):
         turn = transforms.rotation_from_vector(np.array([0, np.radians(degrees), 0]))
         around = transforms.rigid(turn, centre - turn @ centre)

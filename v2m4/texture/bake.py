@@ -27,6 +27,11 @@ GAIN_LIMIT = 1.5
 #: A texel whose best view weighs this much is taken from the video alone; below, the fill fades in.
 FULL_CONFIDENCE = 0.06
 
+#: The leading view counts this much more than the others: where it sees well, it decides alone.
+LEAD = 40.0
+#: Only a view that sees this share of what the best one sees can lead.
+LEAD_COVERAGE = 0.75
+
 #: sRGB byte -> linear light.
 LINEAR_OF_BYTE = transforms.srgb_to_linear(np.arange(256) / 255)
 
@@ -52,36 +57,79 @@ class Observations:
         self.colour[slot, which] = np.round(encoded * 255).astype(np.uint8)
         self.view[slot, which] = view
 
+    def without_lead(self, view: int) -> Observations:
+        """The same colours, with the weights as they were before view number ``view`` was made to lead."""
+        out = Observations(0)
+        out.weight = np.where((self.view == view) & (self.weight > 0), self.weight / np.float32(LEAD), self.weight)
+        out.colour, out.view = self.colour, self.view
+        return out
+
 
 @dataclass(frozen=True)
 class Baked:
     """``colour`` (N,3) float32 linear light (0 where unseen); ``confidence`` (N,) float32 in [0,1], 0 where unseen;
-    ``gains`` (views,3) exposure of each view over the common one; ``ious`` (views,); ``indices`` frame of each view."""
+    ``gains`` (views,3) exposure of each view over the common one; ``ious`` (views,); ``indices`` frame of each view;
+    ``coverage`` (views,) sum of its weights; ``dissent`` (views,) mean distance (sRGB, 0..1) of its colours from what
+    most views say."""
 
     colour: np.ndarray
     confidence: np.ndarray
     gains: np.ndarray
     ious: np.ndarray
     indices: tuple[int, ...]
+    coverage: np.ndarray
+    dissent: np.ndarray
 
 
-def bake(views: Iterable[View], texels: Texels, faces: np.ndarray, rasterizer: Rasterizer) -> Baked:
-    """Paint ``texels`` with what ``views`` show of the surface ``faces`` (F,3). Views are taken one at a time."""
+def bake(
+    views: Iterable[View], texels: Texels, faces: np.ndarray, rasterizer: Rasterizer, lead: int | None = None
+) -> Baked:
+    """Paint ``texels`` with what ``views`` show of the surface ``faces`` (F,3). Views are taken one at a time.
+
+    ``lead`` is the frame index of the view that decides where it sees well (None: all count alike). A face that turns
+    and laughs is different in every frame; taken from several of them it becomes a patchwork, taken from one it is a
+    face.
+    """
     seen = Observations(len(texels))
-    ious, indices = [], []
+    ious, indices, coverage = [], [], []
     for number, view in enumerate(views):
         sight = look(view, faces, rasterizer)
         ious.append(sight.iou)
         indices.append(view.index)
+        coverage.append(0.0)
         for part in texels.parts():
             which, colour, weight = observe(sight, texels, part, faces)
-            seen.add(number, which, colour, weight * trust_of_iou(sight.iou))
-    gains = exposure_gains(seen, len(ious))
+            weight = weight * np.float32(trust_of_iou(sight.iou))
+            coverage[-1] += float(weight.sum(dtype=np.float64))
+            seen.add(number, which, colour, weight * np.float32(LEAD if view.index == lead else 1.0))
+    plain = seen.without_lead(indices.index(lead)) if lead in indices else seen
+    gains = exposure_gains(plain, len(ious))
     colour = np.zeros((len(texels), 3), np.float32)
     for part in texels.parts():
         colour[part] = fuse(seen.colour[:, part], seen.weight[:, part], gains[seen.view[:, part]])
-    confidence = np.clip(seen.weight.max(0) / FULL_CONFIDENCE, 0, 1)
-    return Baked(colour, confidence.astype(np.float32), gains, np.array(ious), tuple(indices))
+    confidence = np.clip(plain.weight.max(0) / FULL_CONFIDENCE, 0, 1).astype(np.float32)
+    dissent = disagreement(plain, gains)
+    return Baked(colour, confidence, gains, np.array(ious), tuple(indices), np.array(coverage), dissent)
+
+
+def choose_lead(baked: Baked) -> int | None:
+    """Frame index of the view that the others agree with most, among those that see nearly as much as the best one."""
+    able = baked.coverage >= LEAD_COVERAGE * baked.coverage.max(initial=0)
+    if len(baked.indices) < 2 or not (able & (baked.coverage > 0)).any():
+        return None
+    return baked.indices[int(np.where(able, baked.dissent, np.inf).argmin())]
+
+
+def disagreement(seen: Observations, gains: np.ndarray, samples: int = 40_000) -> np.ndarray:
+    """(views,) weighted mean distance (sRGB, 0..1) of each view's colours from the robust centre of each texel."""
+    several = np.flatnonzero((seen.weight > 0).sum(0) >= 2)
+    several = several[:: max(1, len(several) // samples)]
+    view, weight = seen.view[:, several], seen.weight[:, several].astype(np.float64)
+    encoded = transforms.linear_to_srgb(LINEAR_OF_BYTE[seen.colour[:, several]] / gains[view])
+    distance = np.abs(encoded - weighted_median(encoded, weight)).mean(2)
+    total = np.bincount(view.ravel(), weight.ravel(), len(gains))
+    far = np.bincount(view.ravel(), (weight * distance).ravel(), len(gains))
+    return np.where(total > 0, far / np.maximum(total, 1e-12), 1.0)
 
 
 def trust_of_iou(iou: float) -> float:

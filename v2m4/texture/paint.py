@@ -41,13 +41,15 @@ def paint(
     colors: np.ndarray | None,
     size: int,
     rasterizer: Rasterizer,
+    lead: int | None = None,
 ) -> Painting:
     """One ``size`` x ``size`` picture for ``faces`` (F,3) that explains all ``views``.
 
     ``vertices`` (V,3) is the pose the generated mesh's ``colors`` (V,3) uint8 belong to (None: it has no colours).
+    ``lead`` is the frame that decides where frames differ (see :func:`bake`).
     """
     surface = texels(unwrapped.uv, unwrapped.uv_faces, size, rasterizer)
-    baked = bake(views, surface, faces, rasterizer)
+    baked = bake(views, surface, faces, rasterizer, lead)
     linear = fill_texels(baked, surface, vertices, faces, colors)
     picture = np.zeros((size * size, 3), np.uint8)
     coverage = np.tile(OUTSIDE_COLOR.astype(np.uint8), (size * size, 1))
