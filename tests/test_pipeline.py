@@ -17,7 +17,7 @@ from fakewalk import ITEMS, Walk, walk
 from v2m4.config import read_toml
 from v2m4.errors import ConfigError, InputError, MissingBackend, RunLocked, StageError
 from v2m4.log import Log
-from v2m4.pipeline import Request, choose_device, plan, read_run_options, resolve_options, run, status
+from v2m4.pipeline import Request, _Walk, choose_device, plan, read_run_options, resolve_options, run, status
 
 ALL = ("ingest", "make", "paint", "export")
 FAKEWALK = Path(__file__).parent / "support" / "fakewalk.py"
@@ -562,6 +562,43 @@ def test_a_file_edited_into_nonsense_is_named_where_it_brings_a_stage_down(clip:
     assert f"{run_dir / '2_make' / 'meshes' / '00003.txt'} was edited by hand" in caught.value.hint
     (run_dir / "2_make" / "meshes" / "00003.txt").unlink()
     assert walk(fake.stages, run_dir, clip).asset
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\xff\xfe", b"{bad", b"[1]", b'{"key": 1, "files": [1], "clip.txt": 5}'])
+@pytest.mark.parametrize("name", ["manifest.json", ".digests.json", "run.toml", "2_make/stage.json"])
+def test_damaged_bookkeeping_is_made_anew(clip: Path, run_dir: Path, name: str, rubbish: bytes) -> None:
+    fake = Walk()
+    walk(fake.stages, run_dir, clip)
+    before = results(run_dir)
+    if name == ".digests.json" and rubbish.startswith(b'{"key"'):
+        rubbish = json.dumps({p.relative_to(run_dir).as_posix(): 5 for p in run_dir.rglob("*.*")}).encode()
+    (run_dir / name).write_bytes(rubbish)
+    assert walk(fake.stages, run_dir, clip).ran == (("make",) if name.endswith("stage.json") else ())
+    assert results(run_dir) == before
+    assert [row.state for row in status(run_dir, fake.stages)] == ["finished"] * 4
+
+
+def test_a_damaged_run_toml_is_the_runs_fault_not_the_users(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True)
+    (run_dir / "run.toml").write_text("[make", "utf-8")
+    with pytest.raises(InputError, match=r"run\.toml") as caught:
+        status(run_dir, Walk().stages)
+    assert f"v2m4 run CLIP -o {run_dir}" in caught.value.hint
+
+
+def test_a_way_up_and_out_of_the_clip_is_not_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cd frames; v2m4 run . -o ../fox`, and the asset is called fox however the folder is written."""
+    fake, frames = Walk(), tmp_path / "frames"
+    frames.mkdir()
+    monkeypatch.chdir(frames)
+    options = resolve_options({"ingest": {"clip": str(frames)}}, stages=fake.stages)
+    request = Request(Path("../fox/inner/.."), options, dry_run=True)
+    assert [d.action for d in run(request, fake.stages).decisions] == ["run"] * 4
+    assert _Walk(request, fake.stages).options["export"].name == "fox"
+    (tmp_path / "link").symlink_to(frames)
+    for inside in ("out", "../frames/out", "../link/out"):
+        with pytest.raises(ConfigError, match="lies inside"):
+            run(Request(Path(inside), options, dry_run=True), fake.stages)
 
 
 def test_a_home_that_does_not_exist_is_no_crash(clip: Path, run_dir: Path) -> None:

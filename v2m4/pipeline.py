@@ -122,7 +122,11 @@ def read_run_options(run_dir: Path, *layers: Values, stages: Sequence[Stage] = S
     path = run_dir / "run.toml"
     if not path.is_file():
         raise InputError(f"{run_dir} is not a run directory", "it has no run.toml; make one with: v2m4 run CLIP -o DIR")
-    return resolve_options(config.read_toml(path), *layers, stages=stages)
+    try:
+        own = config.read_toml(path)
+    except ConfigError as error:
+        raise InputError(error.message, f"delete it; v2m4 run CLIP -o {run_dir} writes it anew") from None
+    return resolve_options(own, *layers, stages=stages)
 
 
 def _content_fields(options: Options) -> dict[str, Path]:
@@ -145,7 +149,7 @@ def _check_paths(request: Request, stages: Iterable[Stage]) -> None:
         for name, path in _content_fields(request.options[stage.name]).items():
             if not path.exists():
                 raise InputError(f"{path}: no such file or folder ({stage.name}.{name})", _nearest_file(path))
-            if path.is_dir() and request.run_dir.absolute().is_relative_to(path):
+            if path.is_dir() and request.run_dir.resolve().is_relative_to(path.resolve()):
                 raise ConfigError(f"the run directory {request.run_dir} lies inside {path}", "choose another -o")
 
 
@@ -173,7 +177,7 @@ class _Walk:
         self.options = dict(request.options)
         export = self.options.get(manifest.PUBLISHED)
         if export is not None and getattr(export, "name", None) == "":
-            name = clean_name(request.run_dir.absolute().name)
+            name = clean_name(Path(os.path.abspath(request.run_dir)).name)  # "..", too, has a name
             self.options[manifest.PUBLISHED] = dataclasses.replace(export, name=name)
         self.unknown: set[str] = set()  # stages a plan would run: what they give is not known
         self._trees: dict[str, dict[str, str]] = {}
@@ -495,13 +499,14 @@ class _Runner:
         """run.toml: every option as resolved."""
         text = config.to_toml(self.request.options, comments=True)
         path = self.request.run_dir / "run.toml"
-        if not path.is_file() or path.read_text("utf-8") != text:
+        if not path.is_file() or path.read_bytes() != text.encode("utf-8"):
             write_text(path, text)
 
     def _write_manifest(self) -> dict[str, Any]:
         """manifest.json, rewritten only when something in it has changed."""
         path = self.request.run_dir / "manifest.json"
-        before = read_json(path) or {}
+        before = read_json(path)
+        before = before if isinstance(before, dict) else {}
         stages = {}
         for name, folder in self.walk.folders.items():
             record = folder.record() or {}
@@ -515,7 +520,7 @@ class _Runner:
             for option, path in _content_fields(self.walk.options[name]).items()
             if path.exists()
         }
-        now = manifest.build(sources, config.plain(self.walk.options["run"]), stages, before.get("published", {}))
+        now = manifest.build(sources, config.plain(self.walk.options["run"]), stages, before.get("published") or {})
         if now != before:
             write_json(path, now)
         return now

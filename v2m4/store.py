@@ -70,7 +70,8 @@ class Digests:
     def __init__(self, cache: Path | None = None) -> None:
         self._cache = cache
         known = read_json(cache) if cache else None
-        self._known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+        known = known if isinstance(known, dict) else {}  # whatever is damaged in it is worked out anew
+        self._known: dict[str, list[Any]] = {k: v for k, v in known.items() if isinstance(v, list) and len(v) == 4}
         self._changed = False
 
     def file(self, path: Path, known_as: Path | None = None) -> str:
@@ -225,7 +226,8 @@ def _remove(folder: Path) -> None:
 def read_record(folder: Path) -> dict[str, Any] | None:
     """``stage.json`` of a folder; None where it is missing or damaged."""
     record = read_json(folder / RECORD)
-    return record if isinstance(record, dict) and {"key", "files"} <= set(record) else None
+    whole = isinstance(record, dict) and isinstance(record.get("key"), str) and isinstance(record.get("files"), dict)
+    return record if whole else None
 
 
 def differences(record: Mapping[str, Any], tree: Mapping[str, str]) -> tuple[list[str], list[str]]:
