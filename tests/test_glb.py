@@ -12,7 +12,7 @@ import pygltflib
 import pytest
 
 from v2m4.errors import InputError
-from v2m4.formats import encode_png
+from v2m4.formats import encode_png, read_mesh
 from v2m4.glb import GlbBuilder, GlbReader
 from v2m4.inspection import inspect_glb
 
@@ -189,6 +189,62 @@ def test_a_texture_gives_the_colour_at_each_vertex(tmp_path: Path) -> None:
 
 
 # --- inspect ----------------------------------------------------------------------------------------------------------
+
+
+def textured(document: dict) -> None:
+    """A red picture beside the file, under a percent-encoded name."""
+    document["meshes"][0]["primitives"][0]["attributes"]["TEXCOORD_0"] = 0
+    document["meshes"][0]["primitives"][0]["material"] = 0
+    document["materials"] = [{"pbrMetallicRoughness": {"baseColorTexture": {"index": 0}}}]
+    document["textures"], document["images"] = [{"source": 0}], [{"uri": "my%20red.png"}]
+
+
+def test_files_beside_it_and_embedded_pictures_are_found(tmp_path: Path) -> None:
+    """Exporters percent-encode names with a space, and embed pictures and buffers under their own media type."""
+    red = encode_png(np.full((2, 2, 3), (200, 10, 10), np.uint8))
+    (tmp_path / "my red.png").write_bytes(red)
+
+    def embedded(document: dict) -> None:
+        textured(document)
+        document["images"][0]["uri"] = "data:image/png;base64," + base64.b64encode(red).decode()
+        buffer = document["buffers"][0]
+        buffer["uri"] = buffer["uri"].replace("octet-stream", "gltf-buffer")
+
+    def webp(document: dict) -> None:
+        textured(document)
+        document["textures"] = [{"extensions": {"EXT_texture_webp": {"source": 0}}}]
+
+    for change in (textured, embedded, webp):
+        (part,) = GlbReader(write_gltf(tmp_path / "m.gltf", change)).primitives()
+        assert part.uv is not None and part.image is not None
+        assert part.image.reshape(-1, 3).tolist() == [[200, 10, 10]] * 4
+        assert "2x2 PNG" in inspect_glb(tmp_path / "m.gltf").text()
+
+
+def without_position(document: dict) -> None:
+    del document["meshes"][0]["primitives"][0]["attributes"]["POSITION"]
+
+
+def with_another_texture(document: dict) -> None:
+    textured(document)
+    document["textures"] = [{"extensions": {"KHR_texture_basisu": {"source": 0}}}]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d["nodes"][0].update(children=[0]), "cannot be read as glTF"),
+        (without_position, "cannot be read as glTF"),
+        (lambda d: d["accessors"][0].update(count=10**15, bufferView=None), "cannot be read as glTF"),
+        (textured, "its file my%20red.png is missing"),
+        (with_another_texture, "a kind that is not read here"),
+    ],
+    ids=["a node that is its own child", "no positions", "absurd count", "no picture", "another texture"],
+)
+def test_a_file_that_breaks_the_rules_is_refused_not_a_crash(tmp_path: Path, change, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        read_mesh(write_gltf(tmp_path / "m.gltf", change))
+    assert "m.gltf" in caught.value.message and caught.value.hint
 
 
 def test_inspect_tells_what_is_in_a_file(tmp_path: Path) -> None:

@@ -613,6 +613,12 @@ def test_unknown_stages_name_the_nearest(clip: Path, run_dir: Path) -> None:
         assert "paint" in caught.value.hint
 
 
+def test_a_stage_that_will_not_run_cannot_be_forced(clip: Path, run_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="--force paint comes after --until make"):
+        walk(Walk().stages, run_dir, clip, until="make", force=frozenset({"paint"}))
+    assert walk(Walk().stages, run_dir, clip, until="make", force=frozenset({"make"})).ran == ("ingest", "make")
+
+
 def test_a_report_that_fails_is_a_warning(clip: Path, run_dir: Path) -> None:
     lines, fake = Lines(), Walk()
 

@@ -158,7 +158,9 @@ def read_mesh(path: Path) -> Mesh:
             raise InputError(f"{bad} of {len(vertices)} vertices are NaN or infinite", "export the mesh again")
         return Mesh(vertices, faces, colors)
     except InputError as error:
-        raise InputError(f"{path}: {error.message}", error.hint) from None
+        raise InputError(
+            f"{path}: {error.message}", error.hint or "export it again, best as glTF binary (.glb)"
+        ) from None
 
 
 def _read_gltf(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import io
+import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,13 +156,13 @@ class GlbReader:
         return self._buffers[index]
 
     def _external(self, uri: str) -> bytes:
+        """What ``uri`` holds: base64 of any media type, or a file beside this one (percent-encoded or not)."""
         if uri.startswith("data:"):
-            data = self.gltf.decode_data_uri(uri)
-            return data if isinstance(data, bytes) else bytes(data)
-        try:
-            return (self.path.parent / uri).read_bytes()
-        except OSError:
-            raise InputError(f"its buffer {uri} is missing beside it") from None
+            return base64.b64decode(uri.partition(",")[2] + "==")
+        for name in (urllib.parse.unquote(uri), uri):
+            with contextlib.suppress(OSError):
+                return (self.path.parent / name).read_bytes()
+        raise InputError(f"its file {uri} is missing beside it", "keep its files together, or save it as .glb")
 
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture number ``index``, embedded or beside the file."""
@@ -177,7 +180,9 @@ class GlbReader:
             roots = self.gltf.scenes[self.gltf.scene or 0].nodes if self.gltf.scenes else range(len(self.gltf.nodes))
             for root in roots:
                 self._walk(root, np.eye(4), out)
-        except (IndexError, KeyError, TypeError, ValueError) as error:
+        except InputError:
+            raise
+        except Exception as error:  # a file may break the rules in any way: cycles, missing keys, absurd counts
             raise InputError(f"cannot be read as glTF ({type(error).__name__}: {error})") from None
         return out
 
@@ -209,7 +214,12 @@ class GlbReader:
         pbr = None if material is None else self.gltf.materials[material].pbrMetallicRoughness
         if pbr is None or pbr.baseColorTexture is None:
             return None
-        data = self.image_bytes(self.gltf.textures[pbr.baseColorTexture.index].source)
+        texture = self.gltf.textures[pbr.baseColorTexture.index]
+        webp = (texture.extensions or {}).get("EXT_texture_webp", {}).get("source")
+        source = webp if texture.source is None else texture.source
+        if source is None:
+            raise InputError("its texture is of a kind that is not read here", "save it with PNG or JPEG textures")
+        data = self.image_bytes(source)
         try:
             return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
         except OSError as error:

@@ -274,7 +274,11 @@ def _selected(request: Request, stages: Sequence[Stage]) -> list[Stage]:
             raise ConfigError(f"unknown stage {name}", f"did you mean {close[0]}?" if close else ", ".join(names))
     if request.only:
         return [s for s in stages if s.name == request.only]
-    return list(stages[: names.index(request.until) + 1] if request.until else stages)
+    last = names.index(request.until) if request.until else len(names) - 1
+    late = [name for name in names[last + 1 :] if name in request.force]
+    if late:
+        raise ConfigError(f"--force {late[0]} comes after --until {names[last]}", "leave one of the two out")
+    return list(stages[: last + 1])
 
 
 def plan(request: Request, stages: Sequence[Stage] = STAGES) -> list[Decision]:
@@ -420,7 +424,19 @@ class _Runner:
         if not summary.ran:
             return f"nothing to do: {kept} stage{'s' * (kept != 1)} kept, {result} is up to date"
         also = f", {kept} kept" if kept else ""
-        return f"done: {result} ({', '.join(summary.ran)} run{also}; {summary.seconds:.1f} s)"
+        look = f", look at {summary.report}" if summary.report else ""
+        return f"done: {result}{look} ({', '.join(summary.ran)} run{also}; {summary.seconds:.1f} s){self._outdated()}"
+
+    def _outdated(self) -> str:
+        """After a single stage: which later stages still show its old result, and how to go on."""
+        only = self.request.only
+        later = [s.name for s in self.table if only in s.needs and self.walk.folders[s.name].current is not None]
+        late = [name for name in later if self.walk.decide(self.walk.stages[name]).action != "keep"]
+        if not late:
+            return ""
+        return (
+            f"; {' and '.join(late)} still hold the old result, go on with: v2m4 stage {late[0]} {self.request.run_dir}"
+        )
 
     def _execute(self, stage: Stage, decision: Decision) -> None:
         folder, name = self.walk.folders[stage.name], stage.name
