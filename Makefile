@@ -13,6 +13,7 @@ install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing v2m4 and what it needs into $(VENV), this takes a few minutes ..."
 	$(PIP) install --quiet -c constraints.txt -e .
 	touch $@
 

@@ -673,6 +673,19 @@ def test_one_stage_alone_needs_its_inputs(clip: Path, run_dir: Path) -> None:
     assert fake.calls == ["make"]
 
 
+def test_the_last_line_names_the_report_and_what_one_stage_left_behind(clip: Path, run_dir: Path) -> None:
+    lines, fake = Lines(), Walk()
+    walk(fake.stages, run_dir, clip, log=Log(lines))
+    assert f"done: {run_dir / 'fox.glb'}, look at {run_dir / 'report.html'} (" in lines.text("info")
+    blue = {"paint": {"color": "blue"}}
+    lines = Lines()
+    walk(fake.stages, run_dir, clip, only="paint", values=blue, log=Log(lines))
+    assert f"export still holds the old result, go on with: v2m4 stage export {run_dir}" in lines.text("info")
+    lines = Lines()
+    walk(fake.stages, run_dir, clip, only="export", values=blue, log=Log(lines))
+    assert "old result" not in lines.text("info")
+
+
 def test_run_toml_is_every_option_and_gives_the_same_run(clip: Path, run_dir: Path, tmp_path: Path) -> None:
     fake = Walk()
     values = {"make": {"scale": 2.5, "seeds": 99}, "run": {"seed": 5}}

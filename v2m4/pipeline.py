@@ -434,9 +434,9 @@ class _Runner:
         late = [name for name in later if self.walk.decide(self.walk.stages[name]).action != "keep"]
         if not late:
             return ""
-        return (
-            f"; {' and '.join(late)} still hold the old result, go on with: v2m4 stage {late[0]} {self.request.run_dir}"
-        )
+        hold = "hold" if len(late) > 1 else "holds"
+        command = f"v2m4 stage {late[0]} {self.request.run_dir}"
+        return f"; {' and '.join(late)} still {hold} the old result, go on with: {command}"
 
     def _execute(self, stage: Stage, decision: Decision) -> None:
         folder, name = self.walk.folders[stage.name], stage.name

@@ -112,7 +112,7 @@ def test_names_are_shown_as_they_are(run_dir: Path) -> None:
 def test_the_numbers_are_in_the_page(run_dir: Path) -> None:
     manifest = {"stages": {"topology": {"state": "finished", "seconds": 12.345, "peak_memory_mb": 987.6}}}
     text = read(write_report(run_dir, manifest)).text
-    for wanted in ("12.35", "988", "a stand-in", "frame 2", "the worst", "lowest 0.2", "flips"):
+    for wanted in ("12.35", "988", "a stand-in", "frame 2", "the worst", "Lowest of all: 0.2", "flips"):
         assert wanted in text, wanted
 
 
@@ -134,6 +134,10 @@ def test_frames_between_keyframes_are_measured_and_marked(run_dir: Path) -> None
     assert found.frames.tolist() == [0, 1, 2, 3] and found.iou[[0, 3]].min() > 0.95 > found.iou[1]
     path = write_report(run_dir, {})
     assert path.read_text("utf-8").count("opacity:.45") == 2
+    low = [str(k) for k in (1, 2) if found.iou[k] < 0.75]
+    assert "2" in low
+    warned = f"misses the clip's outline between keyframes at frame{'s' * (len(low) - 1)} {', '.join(low)}: a smaller"
+    assert warned in read(path).text
     assert len(read(path).sources) == 1 + 1 + 3 * 2 + 1  # film, turntable, two rows, texture
 
 

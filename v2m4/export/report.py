@@ -64,7 +64,7 @@ def write_report(run_dir: Path, manifest: Mapping[str, Any]) -> Path:
             _texture(folders.get("texture"), told["texture"]),
             _clip(folders.get("ingest")),
             _hints(told["export"]),
-            _warnings(manifest, told),
+            _warnings(manifest, told, _missed(run, outlines)),
             _work(manifest),
             _numbers(told),
             _licences(manifest, told["generate"]),
@@ -105,7 +105,7 @@ def _head(name: str, told: Mapping[str, Any], run: Run | None, outlines: Silhoue
         values.insert(1, ("keyframes", f"{len(run.keyframes):,}"))
         values.append(("texture", f"{run.texture.base_color.shape[1]} px"))
     if outlines is not None:
-        values.append(("silhouette match", f"{outlines.iou.mean():.3f}"))
+        values.append(("silhouette match, all frames", f"{outlines.iou.mean():.3f}"))
     made = [str(export["file"])] if export.get("file") else []
     made += [f"from {source['name']}"] if source.get("name") else []
     line = f'<p class="soft">{html.escape(" ".join(made))}</p>' if made else ""
@@ -118,7 +118,8 @@ def _stand_in(generate: Mapping[str, Any]) -> str:
         return ""
     title = f"Meshes made by: {generate.get('generator', 'unknown')}"
     inner = f"<h3>{html.escape(title)}</h3><p>{html.escape(generate['description'])}</p>"
-    return f'<div class="note">{inner}{html.bullets(map(str, generate.get("notes", [])))}</div>'
+    kind = "note" if generate.get("stand_in") else "card"
+    return f'<div class="{kind}">{inner}{html.bullets(map(str, generate.get("notes", [])))}</div>'
 
 
 def _film(run: Run | None, outlines: Silhouettes | None) -> str:
@@ -147,7 +148,7 @@ def _comparison(run: Run | None, outlines: Silhouettes | None) -> str:
     rows = []
     for index in shown:
         label = f"frame {index} · {run.times_s[index]:.2f} s · silhouette match {match[index]:.3f}"
-        label += " · the worst" if index == worst and len(run.keyframes) > 1 else ""
+        label += " · the worst keyframe" if index == worst and len(run.keyframes) > 1 else ""
         panels = pictures.comparison(run, index, outlines.box)
         cells = [
             html.picture(panel, f"{what} at frame {index}")
@@ -169,11 +170,11 @@ def _silhouettes(run: Run | None, outlines: Silhouettes | None) -> str:
     scores, lowest = outlines.iou[keyframe], int(outlines.iou.argmin())
     lead = (
         "Overlap of the asset's outline with the clip's: 1 is perfect. "
-        f"Mean of the keyframes {scores.mean():.3f}, median {np.median(scores):.3f}; "
-        f"lowest {outlines.iou[lowest]:.3f} at frame {outlines.frames[lowest]}."
+        f"Keyframes: mean {scores.mean():.3f}, median {np.median(scores):.3f}. "
     )
     if not keyframe.all():
-        lead += f" Pale bars are frames between keyframes, mean {outlines.iou[~keyframe].mean():.3f}."
+        lead += f"Frames between them (pale): mean {outlines.iou[~keyframe].mean():.3f}. "
+    lead += f"Lowest of all: {outlines.iou[lowest]:.3f} at frame {outlines.frames[lowest]}."
     labels = [str(frame) for frame in outlines.frames]
     chart = html.bars(outlines.iou.tolist(), labels, (GOOD_IOU, FAIR_IOU), pale=(~keyframe).tolist())
     return html.section("Silhouettes", f'<div class="card">{chart}</div>', lead=lead)
@@ -227,8 +228,25 @@ def _hints(export: Mapping[str, Any]) -> str:
     return html.section("Using the file", html.bullets(hints))
 
 
-def _warnings(manifest: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    found = []
+def _missed(run: Run | None, outlines: Silhouettes | None) -> list[str]:
+    """Frames in which an artist will see that the asset is not where the clip is."""
+    if run is None or outlines is None:
+        return []
+    keyframe, bad = np.isin(outlines.frames, run.keyframes), outlines.iou < FAIR_IOU
+    said = []
+    for which, where, advice in (
+        (bad & keyframe, "at", "look at these keyframes' meshes and poses"),
+        (bad & ~keyframe, "between keyframes at", "a smaller ingest.keyframe_step helps"),
+    ):
+        if which.any():
+            listed = ", ".join(map(str, outlines.frames[which][:8])) + (" …" if which.sum() > 8 else "")
+            frames = "frame" if which.sum() == 1 else "frames"
+            said.append(f"the asset misses the clip's outline {where} {frames} {listed}: {advice}")
+    return said
+
+
+def _warnings(manifest: Mapping[str, Any], told: Mapping[str, Any], missed: list[str]) -> str:
+    found = list(missed)
     for stage, record in manifest.get("stages", {}).items():
         found += [f"{stage}: {text}" for text in record.get("warnings") or []]
     for text in told["ingest"].get("warnings") or []:

@@ -154,6 +154,7 @@ def _summary(ctx: StageContext, generator: Generator, keyframes: list[int], note
             generator=generator.name,
             licence=generator.licence,
             description=generator.description,
+            stand_in=bool(getattr(generator, "stand_in", False)),
             keyframes=keyframes,
             notes=notes,
             meshes=entries,
