@@ -619,6 +619,28 @@ def test_a_stage_that_will_not_run_cannot_be_forced(clip: Path, run_dir: Path) -
     assert walk(Walk().stages, run_dir, clip, until="make", force=frozenset({"make"})).ran == ("ingest", "make")
 
 
+@pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="such names cannot exist here")
+@pytest.mark.parametrize("where", ["caf\udce9", "caf\udce9/a.txt", "frames/caf\udce9.txt"])
+def test_a_name_that_is_no_text_is_refused_before_anything_is_written(tmp_path: Path, where: str) -> None:
+    """From a disk with Latin-1 names."""
+    path = tmp_path / where
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a fox", "utf-8")
+    clip = tmp_path / where.partition("/")[0]
+    with pytest.raises(InputError, match=r"caf.udce9.* is not valid UTF-8"):
+        walk(Walk().stages, tmp_path / "run", clip)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_does_not_read_what_it_replaces(clip: Path, run_dir: Path) -> None:
+    fake = Walk()
+    walk(fake.stages, run_dir, clip)
+    with pytest.raises(ConfigError, match=r"clip\.txt belongs to a stage of this run") as caught:
+        walk(fake.stages, run_dir, run_dir / "1_ingest" / "clip.txt")
+    assert "in place" in caught.value.hint
+    walk(Walk().stages, run_dir.parent / "other", run_dir / "1_ingest" / "clip.txt")  # another run may
+
+
 def test_a_report_that_fails_is_a_warning(clip: Path, run_dir: Path) -> None:
     lines, fake = Lines(), Walk()
 

@@ -29,6 +29,11 @@ def test_digests_are_sha256_of_the_bytes(tmp_path: Path) -> None:
     assert Digests().file(tmp_path / "a") == hashlib.sha256(b"hello").hexdigest()
 
 
+def test_a_clean_name_is_text() -> None:
+    """A name in another encoding comes from the system as lone surrogates."""
+    assert clean_name("caf\udce9") == "caf_"
+
+
 def test_a_tree_is_names_and_contents_without_junk(tmp_path: Path) -> None:
     for name in ("b/z.txt", "a.txt", ".hidden", "b/.hidden.tmp", ".git/x", "stage.json", "Thumbs.db"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

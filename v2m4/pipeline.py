@@ -143,14 +143,30 @@ def _with_absolute_paths(options: Options) -> Options:
     )
 
 
-def _check_paths(request: Request, stages: Iterable[Stage]) -> None:
-    """Before anything is written: every file the options name is there, and the run does not lie inside one."""
-    for stage in stages:
+def _check_paths(request: Request, chosen: Iterable[Stage], stages: Sequence[Stage]) -> None:
+    """Before anything is written: every file the options name is there and has a name that can be written down, the
+    run does not lie inside one, and none lies where the run replaces it."""
+    run_dir = request.run_dir.resolve()
+    for stage in chosen:
         for name, path in _content_fields(request.options[stage.name]).items():
             if not path.exists():
                 raise InputError(f"{path}: no such file or folder ({stage.name}.{name})", _nearest_file(path))
-            if path.is_dir() and request.run_dir.resolve().is_relative_to(path.resolve()):
+            if path.is_dir() and run_dir.is_relative_to(path.resolve()):
                 raise ConfigError(f"the run directory {request.run_dir} lies inside {path}", "choose another -o")
+            if any(path.resolve().is_relative_to(run_dir / f"{n}_{s.name}") for n, s in enumerate(stages, 1)):
+                raise ConfigError(
+                    f"{path} belongs to a stage of this run, which replaces it ({stage.name}.{name})",
+                    "edit the files there in place and run again, or copy them elsewhere first",
+                )
+            _check_names(path)
+
+
+def _check_names(path: Path) -> None:
+    """InputError for names from another time and encoding: no JSON, TOML or glTF can hold them."""
+    for text in (str(path), *(p.name for p in path.rglob("*"))):
+        shown = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        if shown != text:
+            raise InputError(f"the file name {shown} is not valid UTF-8", "rename it")
 
 
 def _nearest_file(path: Path) -> str:
@@ -346,7 +362,7 @@ def run(
     """
     start, log = time.monotonic(), log or Log()
     chosen = _selected(request, stages)
-    _check_paths(request, chosen)
+    _check_paths(request, chosen, stages)
     if request.only:
         _check_inputs(request, chosen[0], stages)
     if request.options["run"].device == "cuda":

@@ -13,6 +13,7 @@ import numbers
 import os
 import shutil
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ def read_json(path: Path) -> Any:
 
 def clean_name(name: str) -> str:
     """A file name that every file system takes; letters of any script stay. Never empty."""
-    kept = "".join("_" if c in '<>:"/\\|?*' or ord(c) < 32 or ord(c) == 127 else c for c in name)
+    kept = "".join("_" if c in '<>:"/\\|?*' or unicodedata.category(c) in ("Cc", "Cs") else c for c in name)
     kept = kept.strip(" .")
     while len(kept.encode("utf-8")) > 120:
         kept = kept[:-1]
