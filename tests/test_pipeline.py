@@ -630,6 +630,9 @@ def test_a_name_that_is_no_text_is_refused_before_anything_is_written(tmp_path: 
     with pytest.raises(InputError, match=r"caf.udce9.* is not valid UTF-8"):
         walk(Walk().stages, tmp_path / "run", clip)
     assert not (tmp_path / "run").exists()
+    (tmp_path / "fox.txt").write_text("a fox", "utf-8")
+    with pytest.raises(InputError, match="not valid UTF-8"):
+        walk(Walk().stages, tmp_path / "r\udce9n", tmp_path / "fox.txt")
 
 
 def test_a_run_does_not_read_what_it_replaces(clip: Path, run_dir: Path) -> None:

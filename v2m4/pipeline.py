@@ -147,6 +147,7 @@ def _check_paths(request: Request, chosen: Iterable[Stage], stages: Sequence[Sta
     """Before anything is written: every file the options name is there and has a name that can be written down, the
     run does not lie inside one, and none lies where the run replaces it."""
     run_dir = request.run_dir.resolve()
+    _check_names([str(run_dir)])
     for stage in chosen:
         for name, path in _content_fields(request.options[stage.name]).items():
             if not path.exists():
@@ -158,12 +159,12 @@ def _check_paths(request: Request, chosen: Iterable[Stage], stages: Sequence[Sta
                     f"{path} belongs to a stage of this run, which replaces it ({stage.name}.{name})",
                     "edit the files there in place and run again, or copy them elsewhere first",
                 )
-            _check_names(path)
+            _check_names([str(path), *(p.name for p in path.rglob("*"))])
 
 
-def _check_names(path: Path) -> None:
+def _check_names(names: Iterable[str]) -> None:
     """InputError for names from another time and encoding: no JSON, TOML or glTF can hold them."""
-    for text in (str(path), *(p.name for p in path.rglob("*"))):
+    for text in names:
         shown = text.encode("utf-8", "backslashreplace").decode("utf-8")
         if shown != text:
             raise InputError(f"the file name {shown} is not valid UTF-8", "rename it")
