@@ -34,7 +34,9 @@ def inspect_glb(path: Path) -> Inspection:
     """Describe a .glb or .gltf. InputError when it is missing or damaged; compressed files are described too, as far as
     that goes without decoding."""
     if not path.is_file():
-        raise InputError(f"{path}: {'a folder' if path.is_dir() else 'no such file'}", "give the path of a .glb or .gltf file")
+        raise InputError(
+            f"{path}: {'a folder' if path.is_dir() else 'no such file'}", "give the path of a .glb or .gltf file"
+        )
     try:
         reader = GlbReader(path)
         lines, warnings = _describe(reader, path)
