@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from v2m4 import cli, pipeline
+from v2m4 import cli, pipeline, planning
 from v2m4.config import PRESETS, read_preset
 from v2m4.errors import ConfigError, InputError, MissingBackend, RunLocked, StageError
 from v2m4.formats import write_image, write_mesh
@@ -34,11 +34,11 @@ def frames(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[pipeline.Request]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[planning.Request]:
     """What the command line asks of the pipeline, which does nothing."""
-    requests: list[pipeline.Request] = []
+    requests: list[planning.Request] = []
 
-    def run(request: pipeline.Request, **_: object) -> pipeline.Summary:
+    def run(request: planning.Request, **_: object) -> pipeline.Summary:
         requests.append(request)
         return pipeline.Summary(request.run_dir, (), 0.0)
 
@@ -92,7 +92,7 @@ def test_flags_become_options(frames: Path, tmp_path: Path, asked: list, monkeyp
     assert options["generate"].mesh == mesh and options["generate"].meshes is None
     assert options["export"].target == "godot" and options["export"].name == "hero"
     assert options["camera"].fov_deg == 33.0 and options["topology"].nodes == 99
-    assert options["run"] == pipeline.RunOptions(seed=5, device="cpu")
+    assert options["run"] == planning.RunOptions(seed=5, device="cpu")
 
 
 def test_later_layers_win(frames: Path, tmp_path: Path, asked: list) -> None:
@@ -232,9 +232,9 @@ def test_ingest_status_and_a_second_run(
 def test_config_prints_every_option_as_toml(preset: str | None, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["config", *(["--preset", preset] if preset else [])]) == 0
     text = capsys.readouterr().out
-    options = pipeline.resolve_options(tomllib.loads(text))
+    options = planning.resolve_options(tomllib.loads(text))
     layers = [read_preset(preset)] if preset else []
-    assert options == pipeline.resolve_options(*layers)
+    assert options == planning.resolve_options(*layers)
     assert set(options) == {"run", *(s.name for s in STAGES)}
     import dataclasses
 
@@ -245,7 +245,7 @@ def test_config_prints_every_option_as_toml(preset: str | None, capsys: pytest.C
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_key_of_a_preset_is_an_option(preset: str) -> None:
-    pipeline.resolve_options(read_preset(preset))
+    planning.resolve_options(read_preset(preset))
 
 
 def test_the_table_is_in_order() -> None:

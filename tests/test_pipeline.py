@@ -17,7 +17,8 @@ from fakewalk import ITEMS, Walk, walk
 from v2m4.config import read_toml
 from v2m4.errors import ConfigError, InputError, MissingBackend, RunLocked, StageError
 from v2m4.log import Log
-from v2m4.pipeline import Request, _Walk, choose_device, plan, read_run_options, resolve_options, run, status
+from v2m4.pipeline import choose_device, run
+from v2m4.planning import Request, RunState, plan, read_run_options, resolve_options, status
 
 ALL = ("ingest", "make", "paint", "export")
 FAKEWALK = Path(__file__).parent / "support" / "fakewalk.py"
@@ -594,7 +595,7 @@ def test_a_way_up_and_out_of_the_clip_is_not_inside_it(tmp_path: Path, monkeypat
     options = resolve_options({"ingest": {"clip": str(frames)}}, stages=fake.stages)
     request = Request(Path("../fox/inner/.."), options, dry_run=True)
     assert [d.action for d in run(request, fake.stages).decisions] == ["run"] * 4
-    assert _Walk(request, fake.stages).options["export"].name == "fox"
+    assert RunState(request, fake.stages).options["export"].name == "fox"
     (tmp_path / "link").symlink_to(frames)
     for inside in ("out", "../frames/out", "../link/out"):
         with pytest.raises(ConfigError, match="lies inside"):

@@ -97,16 +97,16 @@ def run(
 
     The same command again resumes, or does only what has changed.
     """
-    from v2m4 import pipeline
+    from v2m4 import planning
 
     if shorthands["meshes"] and shorthands["mesh"]:
         raise ConfigError("--meshes and --mesh exclude each other", "give a mesh for each frame, or one for all")
     layers = _layers(preset, config_file, assignments, {**shorthands, "clip": os.path.abspath(clip) if clip else None})
-    options = pipeline.resolve_options(*layers)
+    options = planning.resolve_options(*layers)
     source = getattr(options["ingest"], CLIP.partition(".")[2])
     if not source:
         raise ConfigError("which clip?", "v2m4 run CLIP, with a video, an animated picture or a folder of pictures")
-    request = pipeline.Request(
+    request = planning.Request(
         output or _default_output(Path(source)), options, until=until, force=frozenset(force), dry_run=dry_run
     )
     _run(request)
@@ -127,11 +127,11 @@ def stage(
 
     The options are those of the run (run.toml), changed by --config and --set.
     """
-    from v2m4 import pipeline
+    from v2m4 import planning
 
-    options = pipeline.read_run_options(run_dir, *_layers(None, config_file, assignments, shorthands))
+    options = planning.read_run_options(run_dir, *_layers(None, config_file, assignments, shorthands))
     forced = frozenset({name} if force else ())
-    _run(pipeline.Request(run_dir, options, only=name, force=forced, dry_run=dry_run))
+    _run(planning.Request(run_dir, options, only=name, force=forced, dry_run=dry_run))
 
 
 def _layers(
@@ -173,9 +173,9 @@ def _run(request: Any) -> None:
 @_debug
 def status(run_dir: Path, debug: bool) -> None:
     """Show what state the stages of RUN_DIR are in, and what they cost."""
-    from v2m4 import pipeline
+    from v2m4 import planning
 
-    rows = pipeline.status(run_dir)
+    rows = planning.status(run_dir)
     click.echo(f"{'stage':10} {'state':12} {'seconds':>8} {'peak MB':>8} {'device':6}  note")
     for row in rows:
         seconds, memory = (row.record.get(key) for key in ("seconds", "peak_memory_mb"))
@@ -198,10 +198,10 @@ def _number(value: float | None, digits: int) -> str:
 @_debug
 def show_config(preset: str | None, config_file: Path | None, assignments: tuple[str, ...], debug: bool) -> None:
     """Print every option with its meaning and limits, as TOML to edit and give to --config."""
-    from v2m4 import pipeline
+    from v2m4 import planning
 
     layers = _layers(preset, config_file, assignments, {})
-    click.echo(config.to_toml(pipeline.resolve_options(*layers), comments=True), nl=False)
+    click.echo(config.to_toml(planning.resolve_options(*layers), comments=True), nl=False)
 
 
 @cli.command()

@@ -14,7 +14,8 @@ from typing import Any
 
 from v2m4.config import opt
 from v2m4.files import write_text
-from v2m4.pipeline import Request, Summary, resolve_options, run
+from v2m4.pipeline import Summary, run
+from v2m4.planning import Request, resolve_options
 from v2m4.stages import Stage
 
 ITEMS = 6

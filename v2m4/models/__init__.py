@@ -17,7 +17,7 @@ GENERATORS = {
 }
 MATTES = {
     "key": "v2m4.models.matte:KeyMatte",
-    "rembg": "v2m4.models.matte:Rembg",
+    "rembg": "v2m4.models.rembg:Rembg",
 }
 
 

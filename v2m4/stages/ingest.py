@@ -174,7 +174,8 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
 
 def plan(reader: FrameReader, options: IngestOptions) -> Cutter:
     """Look the clip through, as far as it takes, and settle where its masks come from."""
-    from v2m4.models.matte import BorderSurvey, KeyMatte, Rembg
+    from v2m4.models.matte import BorderSurvey, KeyMatte
+    from v2m4.models.rembg import Rembg
 
     wanted = options.background
     if wanted == "rembg":
