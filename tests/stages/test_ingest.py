@@ -233,7 +233,7 @@ def test_a_model_is_used_for_any_other_background(tmp_path, context, monkeypatch
         def alpha(self, image):
             return (image[..., 0] == 200).astype(np.uint8) * 255
 
-    monkeypatch.setattr("v2m4.models.matte.Rembg", Fake)
+    monkeypatch.setattr("v2m4.models.rembg.Rembg", Fake)
     noise = np.random.default_rng(0).integers(0, 199, (3, 64, 96, 3), np.uint8)
     pictures = [ball(i, soft=False) for i in range(3)]
     ingest.run(context, IngestOptions(source=save(tmp_path / "clip", list(map(on, pictures, noise)))))
