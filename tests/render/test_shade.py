@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import trimesh
 
 from v2m4 import transforms
 from v2m4.errors import InputError
-from v2m4.render.shade import render_mesh
+from v2m4.render.shade import CLAY, Mode, render_mesh
 from v2m4.types import Camera, Mesh, Texture
 
 
@@ -72,9 +74,57 @@ def test_clay_is_lit_from_the_upper_left_and_from_both_sides():
     np.testing.assert_array_equal(image, render_mesh(Mesh(ball.vertices, ball.faces), camera()))
 
 
-def test_a_mesh_behind_the_camera_gives_an_empty_picture():
+@pytest.mark.parametrize("supersample", [1, 2, 3])
+def test_every_shade_of_every_colour_comes_out_exactly(supersample):
+    """256 flat triangles, each with its own colour, apart from each other."""
+    k = np.arange(256)
+    x, y = (k % 16 - 7.5) / 8, (k // 16 - 7.5) / 8
+    corners = np.stack([np.stack([x + dx, y + dy, 0 * x], 1) for dx, dy in ((-0.04, -0.04), (0.04, -0.04), (0, 0.04))])
+    colors = np.stack([k, 255 - k, 250 - k], 1).clip(0).astype(np.uint8)
+    mesh = Mesh(corners.transpose(1, 0, 2).reshape(-1, 3), np.arange(768).reshape(-1, 3), colors.repeat(3, 0))
+    image = render_mesh(mesh, camera(192), supersample=supersample)
+    found = np.unique(image[image[..., 3] > 0][:, :3], axis=0)
+    np.testing.assert_array_equal(found, np.unique(colors, axis=0))
+
+
+def test_a_flat_texture_comes_out_exactly():
+    texture = Texture(FULL_UV, square().faces, np.full((5, 7, 3), (200, 50, 50), np.uint8))
+    image = render_mesh(square(), camera(), texture=texture)
+    np.testing.assert_array_equal(np.unique(image[image[..., 3] > 0][:, :3], axis=0), [[200, 50, 50]])
+
+
+def test_a_lit_mesh_keeps_its_hue_under_the_light_of_clay():
+    """Lit divided by unlit is the same light for texture, vertex colours and clay, and never more than 1."""
+    ball = trimesh.creation.icosphere(4)
+    orange = np.full((len(ball.vertices), 3), (250, 120, 30), np.uint8)
+    mesh = Mesh(ball.vertices, ball.faces, orange)
+    texture = Texture(np.zeros((3, 2)), np.tile([0, 1, 2], (len(ball.faces), 1)), orange[None, :1])
+    clay = render_mesh(mesh, camera(), mode="clay")
+    seen = clay[..., 3] == 255
+    light = transforms.srgb_to_linear(clay[seen][:, :3] / 255) / transforms.srgb_to_linear(CLAY)
+    assert light.max() <= 1.01 and light.max() > 0.9 and 0.1 < light.min() < 0.4
+    for given in (None, texture):
+        lit = render_mesh(mesh, camera(), texture=given, mode="lit")
+        expected = transforms.linear_to_srgb(light * transforms.srgb_to_linear(orange[0] / 255)) * 255
+        np.testing.assert_allclose(lit[seen][:, :3], expected, atol=2.5)
+    bare = Mesh(ball.vertices, ball.faces)
+    np.testing.assert_array_equal(render_mesh(bare, camera(), mode="lit"), clay)
+
+
+def test_the_texture_goes_before_vertex_colours_unless_it_is_left_out():
+    blue = square(np.full((4, 3), (0, 0, 200), np.uint8))
+    red = Texture(FULL_UV, blue.faces, np.full((2, 2, 3), (200, 0, 0), np.uint8))
+    assert render_mesh(blue, camera(), texture=red)[32, 32].tolist() == [200, 0, 0, 255]
+    assert render_mesh(blue, camera())[32, 32].tolist() == [0, 0, 200, 255]
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_a_mesh_behind_the_camera_or_without_faces_gives_an_empty_picture(mode):
     away = Camera(transforms.fov_to_K(40, 8, 8), transforms.look_at((0, 0, 4), (0, 0, 9)), 8, 8)
-    assert not render_mesh(square(), away).any()
+    assert not render_mesh(square(), away, mode=mode).any()
+    nothing = Mesh(np.zeros((0, 3)), np.zeros((0, 3), int))
+    assert not render_mesh(nothing, camera(8), mode=mode).any()
+    assert not render_mesh(Mesh(square().vertices, nothing.faces), camera(1), mode=mode).any()
 
 
 def test_what_does_not_fit_is_refused():

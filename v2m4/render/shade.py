@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -11,13 +11,14 @@ from v2m4.errors import InputError
 from v2m4.render.zbuffer import ZBuffer
 from v2m4.types import Camera, Mesh, Texture
 
-Mode = Literal["color", "normals", "clay"]
+Mode = Literal["color", "lit", "clay", "normals"]
 
 #: Clay and meshes without colours: a warm light grey, sRGB.
-CLAY = np.array([0.74, 0.71, 0.68])
+CLAY = np.array([0.81, 0.775, 0.745])
 #: Light fixed to the camera (x right, y down, z forward), pointing from the surface: over the left shoulder.
 KEY_DIRECTION = np.array([-0.45, -0.65, -0.75])
-KEY, AMBIENT = 0.85, 0.42
+#: Together at most 1, so that no colour is ever burnt out.
+KEY, AMBIENT = 0.69, 0.34
 
 #: sRGB byte -> linear light.
 _LINEAR = transforms.srgb_to_linear(np.arange(256) / 255).astype(np.float32)
@@ -33,13 +34,13 @@ def render_mesh(
 ) -> np.ndarray:
     """(H,W,4) uint8 sRGB, straight alpha, transparent where the mesh is not.
 
-    ``color``: the texture, else vertex colours, unlit, as the video would show them; clay where there are neither.
-    ``normals``: camera-space normals, x right to red, y up to green, towards the viewer to blue. ``clay``: the shape
-    under a key light and ambient light that travel with the camera. Each pixel averages ``supersample``² samples.
-    InputError when the texture does not belong to the mesh.
+    ``color``: the texture, else vertex colours, exactly as stored; clay where there are neither. ``lit``: the same
+    under a key light and ambient light that travel with the camera. ``clay``: the shape alone under that light.
+    ``normals``: camera-space normals, x right to red, y up to green, towards the viewer to blue. Each pixel averages
+    ``supersample``² samples in linear light. InputError when the texture does not belong to the mesh.
     """
-    if mode not in ("color", "normals", "clay"):
-        raise InputError(f"unknown shading {mode!r}", "known are color, normals and clay")
+    if mode not in get_args(Mode):
+        raise InputError(f"unknown shading {mode!r}", f"known are {', '.join(get_args(Mode))}")
     if texture is not None and len(texture.uv_faces) != len(mesh.faces):
         raise InputError(f"the texture has {len(texture.uv_faces)} UV faces, the mesh {len(mesh.faces)} faces")
     if supersample < 1:
@@ -49,15 +50,24 @@ def render_mesh(
     K = transforms.scale_K(camera.K, supersample)
     found = ZBuffer().rasterize(points.astype(np.float32)[None], mesh.faces, K, height, width)
     seen = found.face[0] >= 0
+    if not seen.any():
+        return np.zeros((camera.height, camera.width, 4), np.uint8)
     face, weights = found.face[0][seen], found.barycentric[0][seen]
-    if mode == "color" and texture is not None:
-        linear = sample(texture, face, weights)
-    elif mode == "color" and mesh.colors is not None:
-        linear = _mix(_LINEAR[mesh.colors], mesh.faces[face], weights)
+    bare = mode == "clay" or (texture is None and mesh.colors is None)
+    if mode == "normals":
+        linear = _normal_colors(_normals(mesh, points, face, weights))
     else:
-        normals = _normals(mesh, points, face, weights)
-        linear = _normal_colors(normals) if mode == "normals" else _lit(normals)
+        linear = transforms.srgb_to_linear(CLAY) if bare else _base_color(mesh, texture, face, weights)
+        if bare or mode == "lit":
+            linear = linear * _light(_normals(mesh, points, face, weights))
     return _resolve(linear, seen, supersample)
+
+
+def _base_color(mesh: Mesh, texture: Texture | None, face: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Linear light (P,3) of the texture, else of the vertex colours."""
+    if texture is not None:
+        return sample(texture, face, weights)
+    return _mix(_LINEAR[mesh.colors], mesh.faces[face], weights)
 
 
 def _mix(values: np.ndarray, corners: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -99,11 +109,13 @@ def _normal_colors(normals: np.ndarray) -> np.ndarray:
     return transforms.srgb_to_linear(np.clip(normals * half + abs(half), 0, 1))
 
 
-def _lit(normals: np.ndarray) -> np.ndarray:
+def _light(normals: np.ndarray) -> np.ndarray:
+    """How much of the light a surface with these normals (P,3) gives back: (P,1) in (0, 1]."""
     direction = (KEY_DIRECTION / np.linalg.norm(KEY_DIRECTION)).astype(np.float32)
-    key = np.clip(normals @ direction, 0, 1)[:, None]
-    above = (0.7 - 0.3 * normals[:, 1])[:, None]  # a little more light from above than from below
-    return np.clip(transforms.srgb_to_linear(CLAY) * (AMBIENT * above + KEY * key), 0, 1)
+    key = np.clip(normals @ direction, 0, 1)
+    above = 0.7 - 0.3 * normals[:, 1]  # a little more light from above than from below
+    light: np.ndarray = AMBIENT * above + KEY * key
+    return light[:, None]
 
 
 def _resolve(linear: np.ndarray, seen: np.ndarray, supersample: int) -> np.ndarray:
