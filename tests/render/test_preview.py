@@ -7,7 +7,18 @@ import pytest
 import trimesh
 
 from v2m4.errors import InputError
-from v2m4.render.preview import contact_sheet, on_checker, on_white, overlay, turntable, write_mp4
+from v2m4.render.preview import (
+    BACKDROP,
+    contact_sheet,
+    difference,
+    on_checker,
+    on_white,
+    overlay,
+    side_by_side,
+    turntable,
+    turntable_labels,
+    write_mp4,
+)
 from v2m4.types import Mesh
 
 
@@ -59,18 +70,80 @@ def test_a_turntable_starts_in_front_and_shows_all_of_any_size(size):
         assert not view[[0, -1]].any() and not view[:, [0, -1]].any() and (view[..., 3] > 0).mean() > 0.05
 
 
-def test_an_overlay_shows_what_is_missing_in_red_and_what_is_too_much_in_blue():
+def test_the_views_of_a_turntable_are_named():
+    """At 90 degrees the camera stands on the object's left: it faces +Z and is upright, so that is +X."""
+    assert turntable_labels(4) == ["front", "left side", "back", "right side"]
+    assert turntable_labels(6) == ["front", "60°", "120°", "back", "240°", "300°"]
+    assert turntable_labels(7)[1] == "51°"
+
+
+def test_a_mesh_without_vertices_turns_as_nothing():
+    assert not np.any(turntable(Mesh(np.zeros((0, 3)), np.zeros((0, 3), int)), 2, 8))
+
+
+def test_a_difference_shows_what_is_missing_in_red_and_what_is_too_much_in_blue():
     frame, render = plain((0, 0, 0, 0)), plain((0, 0, 0, 0))
     frame[:, 5:15], render[:, 10:20] = (50, 60, 70, 255), (50, 60, 70, 255)
+    shown = difference(frame, render).astype(int)
+    assert (shown[:, 5:10, 0] > shown[:, 5:10, 2] + 100).all()
+    assert (shown[:, 15:20, 2] > shown[:, 15:20, 0] + 100).all()
+    assert len(np.unique(shown[:, 10:15].reshape(-1, 3), axis=0)) == 1  # both agree
+    with pytest.raises(InputError, match="30x20, the render 31x20"):
+        difference(frame, plain((0, 0, 0, 0), 20, 31))
+
+
+def test_an_overlay_is_frame_render_and_difference_with_their_titles():
+    frame, render = plain((0, 0, 0, 0), 60, 90), plain((0, 0, 0, 0), 60, 90)
+    frame[:, 15:45], render[:, 30:60] = (50, 60, 70, 255), (50, 60, 70, 255)
     image = overlay(frame, render)
-    assert image.shape == (20, 90, 3)
-    np.testing.assert_array_equal(image[:, :60], np.concatenate([on_white(frame), on_white(render)], 1))
-    difference = image[:, 60:].astype(int)
-    assert (difference[:, 5:10, 0] > difference[:, 5:10, 2] + 100).all()
-    assert (difference[:, 15:20, 2] > difference[:, 15:20, 0] + 100).all()
-    assert len(np.unique(difference[:, 10:15].reshape(-1, 3), axis=0)) == 1  # both agree
-    with pytest.raises(InputError):
-        overlay(frame, plain((0, 0, 0, 0), 20, 31))
+    panes = [on_white(frame), on_white(render), difference(frame, render)]
+    np.testing.assert_array_equal(image[:60], np.concatenate(panes, 1))
+    strips = np.split(image[60:], 3, 1)
+    assert all(strip.max() > 150 for strip in strips) and not np.array_equal(strips[0], strips[1])
+    changed = overlay(frame, render, ("frame 7", "render", "difference"))[60:]
+    assert not np.array_equal(changed[:, :90], strips[0]) and np.array_equal(changed[:, 90:180], strips[1])
+
+
+def test_films_of_different_sizes_play_beside_each_other_unstretched():
+    """A disc stays a disc: in a picture half as large, and in a later one of another shape."""
+
+    def disc(height: int, width: int) -> np.ndarray:
+        y, x = np.indices((height, width)) + 0.5
+        inside = np.hypot(y - height / 2, x - width / 2) < height / 4
+        return np.where(inside[..., None], (0, 200, 0, 255), (0, 0, 0, 0)).astype(np.uint8)
+
+    left = (disc(80, 60) for _ in range(2))
+    pictures = list(side_by_side(left, [disc(40, 50), disc(40, 120)]))
+    assert [p.shape for p in pictures] == [(80, 60 + 100, 3)] * 2
+    for k, radius in ((0, 20), (1, 8.33)):
+        right = pictures[k][:, 60:]
+        green = right[..., 1].astype(int) - right[..., 0] > 100
+        rows, columns = np.flatnonzero(green.any(1)), np.flatnonzero(green.any(0))
+        assert np.ptp(rows) + 1 == pytest.approx(2 * radius, abs=2) == np.ptp(columns) + 1
+        assert rows.mean() == pytest.approx(39.5, abs=1) and columns.mean() == pytest.approx(49.5, abs=1)
+        assert right[0, 0].tolist() == BACKDROP.tolist()
+        np.testing.assert_array_equal(pictures[k][:, :60], pictures[0][:, :60])
+    titled = next(side_by_side([plain((9, 9, 9), 80, 60)], [disc(40, 50)], titles=("clip", "asset")))
+    assert titled.shape[0] > 80 and titled[80:, :60].max() > 150 and titled[80:, 60:].max() > 150
+
+
+def test_films_that_do_not_fit_together_are_refused():
+    with pytest.raises(InputError, match="equally many"):
+        list(side_by_side([plain((1, 2, 3))] * 2, [plain((1, 2, 3))]))
+    with pytest.raises(InputError, match="1 titles for 2 films"):
+        list(side_by_side([plain((1, 2, 3))], [plain((1, 2, 3))], titles=["one"]))
+
+
+def test_films_beside_each_other_become_an_mp4_of_even_size(tmp_path):
+    import av
+
+    red, blue = plain((200, 30, 30), 35, 51), plain((30, 30, 200, 255), 70, 60)
+    write_mp4(tmp_path / "both.mp4", side_by_side([red] * 3, [blue] * 3), 10)
+    with av.open(str(tmp_path / "both.mp4")) as film:
+        frames = [f.to_ndarray(format="rgb24") for f in film.decode(video=0)]
+    assert len(frames) == 3 and frames[0].shape == (70, 102 + 60, 3)
+    np.testing.assert_allclose(frames[1][:, :98].mean((0, 1)), red[0, 0], atol=12)
+    np.testing.assert_allclose(frames[1][:, 106:].mean((0, 1)), blue[0, 0, :3], atol=12)
 
 
 def test_a_film_has_its_pictures_rate_and_an_even_size(tmp_path):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from v2m4.types import Camera, Mesh, Texture
 
 #: Grey behind sheets and under labels.
 PAPER = 32
-LABEL_HEIGHT = 16
+#: Behind moving pictures with alpha: a grey on which both dark and light objects stand out, sRGB.
+BACKDROP = np.array([164, 164, 168], np.uint8)
 
 
 def on_color(rgba: np.ndarray, background: np.ndarray) -> np.ndarray:
@@ -53,7 +55,7 @@ def contact_sheet(images: Sequence[np.ndarray], columns: int, labels: Sequence[s
     channels = max(image.shape[2] for image in images)
     cell_height = max(image.shape[0] for image in images)
     cell_width = max(image.shape[1] for image in images)
-    step = cell_height + (LABEL_HEIGHT if labels is not None else 0)
+    step = cell_height + (_label_height(cell_width) if labels is not None else 0)
     rows = -(-len(images) // columns)
     sheet = np.zeros((rows * step, columns * cell_width, channels), np.uint8)
     if channels == 3:
@@ -73,10 +75,13 @@ def contact_sheet(images: Sequence[np.ndarray], columns: int, labels: Sequence[s
 def turntable(
     mesh: Mesh, views: int = 8, size: int = 256, texture: Texture | None = None, mode: Mode = "color"
 ) -> list[np.ndarray]:
-    """``views`` pictures (size,size,4) all around the mesh, from a little above; the first sees its front (+Z)."""
-    low, high = mesh.vertices.min(0).astype(float), mesh.vertices.max(0).astype(float)
-    centre = (low + high) / 2
-    radius = max(float(np.linalg.norm(mesh.vertices - centre, axis=1).max()), 1e-6)
+    """``views`` pictures (size,size,4) all around the mesh, from a little above; the first sees its front (+Z).
+
+    72 views make three seconds of film at 24 pictures a second (``write_mp4``), without a jump when it starts again.
+    """
+    vertices = mesh.vertices if len(mesh.vertices) else np.zeros((1, 3))
+    centre = (vertices.min(0).astype(float) + vertices.max(0)) / 2
+    radius = max(float(np.linalg.norm(vertices - centre, axis=1).max()), 1e-6)
     # The renderer clips at a fixed distance in metres: turn a mesh of radius 1, whatever its real size.
     unit = mesh.moved((mesh.vertices - centre) / radius)
     fov_deg = 30.0
@@ -90,44 +95,100 @@ def turntable(
     return out
 
 
-def overlay(frame: np.ndarray, render: np.ndarray) -> np.ndarray:
-    """Frame | render | difference, (H,3W,3): two (H,W,4) pictures of one size, both over white. In the difference grey
-    means equal; red lies outside the render, blue outside the frame, brightness elsewhere how far colours are apart."""
+def turntable_labels(views: int) -> list[str]:
+    """What each picture of a turntable of so many views shows: "front", "45°", "left side" (the object's own) ..."""
+    sides = {0.0: "front", 90.0: "left side", 180.0: "back", 270.0: "right side"}
+    return [sides.get(angle, f"{angle:.0f}°") for angle in (360 * i / views for i in range(views))]
+
+
+def difference(frame: np.ndarray, render: np.ndarray) -> np.ndarray:
+    """Where two (H,W,4) pictures of one size differ over white: (H,W,3). Dark grey means equal; red lies outside the
+    render, blue outside the frame, brightness elsewhere how far colours are apart. InputError when the sizes differ."""
     if frame.shape[:2] != render.shape[:2]:
         raise InputError(
             f"the frame is {frame.shape[1]}x{frame.shape[0]}, the render {render.shape[1]}x{render.shape[0]}"
         )
-    left, middle = on_white(frame), on_white(render)
-    apart = np.abs(left.astype(int) - middle).mean(-1) / 255
-    difference = np.repeat((40 + 215 * np.sqrt(apart))[..., None], 3, -1)
+    apart = np.abs(on_white(frame).astype(int) - on_white(render)).mean(-1) / 255
+    shown = np.repeat((40 + 215 * np.sqrt(apart))[..., None], 3, -1)
     if frame.shape[2] == 4 and render.shape[2] == 4:
         a, b = frame[..., 3] / 255.0, render[..., 3] / 255.0
         missing, extra = np.clip(a - b, 0, 1)[..., None], np.clip(b - a, 0, 1)[..., None]
-        difference = difference * (1 - missing - extra) + missing * [230, 60, 50] + extra * [60, 110, 230]
-    return np.concatenate([left, middle, np.round(difference).clip(0, 255).astype(np.uint8)], 1)
+        shown = shown * (1 - missing - extra) + missing * [230, 60, 50] + extra * [60, 110, 230]
+    return np.round(shown).clip(0, 255).astype(np.uint8)
 
 
-def write_mp4(path: Path, images: Sequence[np.ndarray], fps: float) -> None:
+def overlay(
+    frame: np.ndarray, render: np.ndarray, titles: Sequence[str] = ("frame", "render", "difference")
+) -> np.ndarray:
+    """Frame | render | ``difference``, each with its title underneath: two (H,W,4) pictures of one size, both over
+    white -> (H+h,3W,3). InputError when the sizes differ."""
+    return contact_sheet([on_white(frame), on_white(render), difference(frame, render)], 3, titles)
+
+
+def side_by_side(*films: Iterable[np.ndarray], titles: Sequence[str] | None = None) -> Iterator[np.ndarray]:
+    """Films of equally many (H,W,3|4) uint8 pictures, playing beside each other: (H,W,3) pictures for ``write_mp4``.
+
+    The first pictures are brought to the height of the tallest; later ones fit into the same cells. Nothing is
+    stretched: what is left of a cell, and what is transparent, shows BACKDROP. ``titles`` stand under the films.
+    InputError when one film ends before another or a title is missing.
+    """
+    if titles is not None and len(titles) != len(films):
+        raise InputError(f"{len(titles)} titles for {len(films)} films")
+    cells: list[tuple[int, int]] = []
+    for pictures in zip_longest(*films):
+        if any(picture is None for picture in pictures):
+            raise InputError("films beside each other need equally many pictures")
+        if not cells:
+            height = max(picture.shape[0] for picture in pictures)
+            cells = [(height, max(1, round(p.shape[1] * height / p.shape[0]))) for p in pictures]
+        row = [_fit(picture, cell) for picture, cell in zip(pictures, cells, strict=True)]
+        yield np.concatenate(row if titles is None else [_titled(p, t) for p, t in zip(row, titles, strict=True)], 1)
+
+
+def _fit(picture: np.ndarray, cell: tuple[int, int]) -> np.ndarray:
+    """The picture as large as the cell (height, width) allows, in its middle, over BACKDROP: (H,W,3)."""
+    from PIL import Image
+
+    height, width = picture.shape[:2]
+    scale = min(cell[0] / height, cell[1] / width)
+    size = min(cell[1], max(1, round(width * scale))), min(cell[0], max(1, round(height * scale)))
+    if size != (width, height):
+        picture = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
+    top, left = (cell[0] - size[1]) // 2, (cell[1] - size[0]) // 2
+    out = np.empty((*cell, 3), np.uint8)
+    out[:] = BACKDROP
+    out[top : top + size[1], left : left + size[0]] = on_color(picture, BACKDROP)
+    return out
+
+
+def _titled(picture: np.ndarray, title: str) -> np.ndarray:
+    strip = np.empty((_label_height(picture.shape[1]), picture.shape[1], 3), np.uint8)
+    _label(strip, title)
+    return np.concatenate([picture, strip])
+
+
+def write_mp4(path: Path, images: Iterable[np.ndarray], fps: float) -> None:
     """A film of (H,W,3|4) uint8 pictures of one size, H.264 (MPEG-4 where this PyAV has no H.264), yuv420p.
 
-    Odd sizes are padded by repeating the last row or column; transparency goes over white. InputError when there is
-    no picture, the sizes differ, or the place cannot be written.
+    ``images`` may be made while they are written, so that a long film needs little memory. Odd sizes are padded by
+    repeating the last row or column; transparency goes over white. InputError when there is no picture, the sizes
+    differ, or the place cannot be written; then no file is left behind.
     """
     from fractions import Fraction
 
     import av
 
-    if not len(images):
-        raise InputError(f"{path}: a film needs at least one picture")
     if not (np.isfinite(fps) and fps > 0):
         raise InputError(f"{path}: a film needs a positive frame rate, not {fps}")
-    if any(image.shape[:2] != images[0].shape[:2] for image in images):
-        raise InputError(f"{path}: all pictures of a film must have one size")
+    pictures = iter(images)
+    first = next(pictures, None)
+    if first is None:
+        raise InputError(f"{path}: a film needs at least one picture")
     temporary = path.with_name(f".{path.stem}.tmp.mp4")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with av.open(str(temporary), "w", format="mp4") as container:
-            height, width = images[0].shape[:2]
+            height, width = first.shape[:2]
             stream: Any = container.add_stream(_codec(), rate=Fraction(fps).limit_denominator(1001))
             stream.width, stream.height, stream.pix_fmt = width + width % 2, height + height % 2, "yuv420p"
             stream.thread_count = 1  # with more, the bytes depend on the machine
@@ -135,7 +196,9 @@ def write_mp4(path: Path, images: Sequence[np.ndarray], fps: float) -> None:
                 stream.options = {"crf": "18", "preset": "medium"}
             else:
                 stream.bit_rate = max(1_000_000, int(4 * width * height * fps))
-            for image in images:
+            for image in chain([first], pictures):
+                if image.shape[:2] != (height, width):
+                    raise InputError(f"{path}: all pictures of a film must have one size")
                 padded = np.pad(on_white(image), ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
                 for packet in stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")):
                     container.mux(packet)
@@ -159,12 +222,21 @@ def _codec() -> str:
     return "libx264"
 
 
+def _font_size(width: int) -> int:
+    """Letters that can be read in a picture of this width."""
+    return min(max(10, width // 28), 20)
+
+
+def _label_height(width: int) -> int:
+    return _font_size(width) + 6
+
+
 def _label(strip: np.ndarray, text: str) -> None:
-    """Write ``text`` into ``strip`` (LABEL_HEIGHT,W,3|4), light on dark, centred, cut where it does not fit."""
+    """Write ``text`` into ``strip`` (h,W,3|4), light on dark, centred, cut where it does not fit."""
     from PIL import Image, ImageDraw, ImageFont
 
     picture = Image.new("RGB", (strip.shape[1], strip.shape[0]), (PAPER,) * 3)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(_font_size(strip.shape[1]))
     x = max((strip.shape[1] - draw.textlength(text, font=font)) / 2, 1)
     draw.text((x, 2), text, fill=(230, 230, 230), font=font)
     strip[..., :3] = np.asarray(picture)
