@@ -261,7 +261,20 @@ def test_doctor_finds_the_core(capsys: pytest.CaptureFixture, monkeypatch: pytes
 
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
-    for word in ("numpy", "torch", "rembg", "device", "numba", "codecs", "h264", "licence", "all that is needed"):
+    for word in (
+        "numpy",
+        "torch",
+        "rembg",
+        "pytorch3d",
+        "nvdiffrast",
+        "not commercial",
+        "device",
+        "numba",
+        "codecs",
+        "h264",
+        "licence",
+        "all that is needed",
+    ):
         assert word in text
     monkeypatch.setitem(doctor.CORE, "no_such_module", "no-such-package")
     assert cli.main(["doctor"]) == 3

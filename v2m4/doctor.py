@@ -50,6 +50,18 @@ OPTIONAL = (
         "pip install 'v2m4[matte]'",
         "MIT; its models have their own",
     ),
+    Extra(
+        "pytorch3d",
+        "drawing with PyTorch3D's rasteriser instead of ours, for comparison",
+        "pip install --no-build-isolation git+https://github.com/facebookresearch/pytorch3d.git",
+        "BSD-3-Clause",
+    ),
+    Extra(
+        "nvdiffrast",
+        "drawing with nvdiffrast's rasteriser on a CUDA device",
+        "pip install --no-build-isolation git+https://github.com/NVlabs/nvdiffrast.git",
+        "NVIDIA Source Code License: research and evaluation only, not commercial",
+    ),
 )
 CODECS = ("h264", "hevc", "vp9", "libvpx-vp9", "av1", "prores", "png", "gif", "ffv1")
 
