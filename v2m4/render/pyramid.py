@@ -31,7 +31,7 @@ class Pyramid:
         counts = sizes.prod(1)
         table = np.column_stack([np.cumsum(counts) - counts, sizes])
         pyramid = Pyramid(np.empty((textures, counts.sum(), channels), pictures.dtype), table)
-        bands = _jit.ranges(height, _jit.thread_count())
+        bands = _jit.ranges(height, _threads(height * width))
 
         def copy(m: int, top: int, bottom: int) -> None:
             pyramid.level(m, 0)[top:bottom] = pictures[m, top:bottom]
@@ -58,11 +58,15 @@ class Pyramid:
         """Add level ``source`` to level ``target``, its neighbour, weighted by the area that two texels share."""
         (_, h, w), (_, to_h, to_w) = self.table[source], self.table[target]
         rows, columns = _overlap(h, to_h, self.texels.dtype), _overlap(w, to_w, self.texels.dtype)
-        bands = _jit.ranges(to_h, _jit.thread_count() if to_h * to_w > 10_000 else 1)
+        bands = _jit.ranges(to_h, _threads(to_h * to_w))
         _jit.run_all(
             lambda m, *band: _resample(self.level(m, source), self.level(m, target), *rows, *columns, *band),
             [(m, *band) for m in range(len(self.texels)) for band in bands],
         )
+
+
+def _threads(texels: int) -> int:
+    return _jit.thread_count() if texels > 10_000 else 1
 
 
 def _overlap(source: int, target: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from v2m4 import transforms
 from v2m4.errors import InputError
+from v2m4.render.texel import bilinear
 from v2m4.render.zbuffer import ZBuffer
 from v2m4.types import Camera, Mesh, Texture
 
@@ -82,17 +83,7 @@ def _mix(values: np.ndarray, corners: np.ndarray, weights: np.ndarray) -> np.nda
 def sample(texture: Texture, face: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Bilinear texture lookup, linear light (P,3), at barycentric ``weights`` (P,3) of UV faces ``face`` (P,)."""
     uv = _mix(texture.uv, texture.uv_faces[face], weights)
-    height, width = texture.base_color.shape[:2]
-    x, y = uv[:, 0] * width - 0.5, uv[:, 1] * height - 0.5
-    left, top = np.floor(x).astype(int), np.floor(y).astype(int)
-    fx, fy = (x - left)[:, None], (y - top)[:, None]
-
-    def texel(row: np.ndarray, column: np.ndarray) -> np.ndarray:
-        return _LINEAR[texture.base_color[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]]
-
-    upper = texel(top, left) * (1 - fx) + texel(top, left + 1) * fx
-    lower = texel(top + 1, left) * (1 - fx) + texel(top + 1, left + 1) * fx
-    return upper * (1 - fy) + lower * fy
+    return bilinear(np.take(_LINEAR, texture.base_color), uv)
 
 
 def _normals(mesh: Mesh, points: np.ndarray, face: np.ndarray, weights: np.ndarray) -> np.ndarray:

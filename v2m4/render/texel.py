@@ -101,8 +101,8 @@ def _of(level: np.ndarray | None, m: int) -> np.ndarray:
 
 
 def _parts(uv: np.ndarray) -> int:
-    """Into how many parts the work on one texture is cut."""
-    return -(-_jit.thread_count() // max(len(uv), 1))
+    """Into how many parts the work on one texture is cut: few pixels are not worth another thread."""
+    return -(-_jit.thread_count() // max(len(uv), 1)) if uv.size > 10_000 else 1
 
 
 def _tasks(uv: np.ndarray) -> list[tuple[int, int, int]]:
