@@ -95,8 +95,10 @@ def soup(near: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     return corners.reshape(-1, 3).astype(np.float32), np.arange(240, dtype=np.int32).reshape(-1, 3)
 
 
-def assert_same(found: Any, expected: Any, share: float) -> None:
-    """Ids equal in at least ``share`` of the pixels, and there depth and barycentrics as well."""
+def assert_same(outside: Rasterizer, found: Any, expected: Any) -> None:
+    """Ids equal in at least 99.5 % of the pixels, and there depth and barycentrics as well."""
+    rounds = getattr(outside, "device_type", "cpu") == "cuda"  # the real nvdiffrast, to a sixteenth of a pixel
+    share = 0.98 if rounds else 0.995
     np.testing.assert_array_equal(found.face.shape, expected.face.shape)
     same = found.face == expected.face
     assert same.mean() >= share
@@ -112,21 +114,21 @@ def test_pixels_see_what_the_z_buffer_says(outside, scene):
     points, faces = scene()
     expected = ZBuffer().rasterize(points, faces, K, *SIZE)
     assert (expected.face >= 0).mean() > 0.3
-    assert_same(outside.rasterize(points, faces, K, *SIZE), expected, 0.995)
+    assert_same(outside, outside.rasterize(points, faces, K, *SIZE), expected)
 
 
 def test_several_views_each_with_its_own_lens(outside):
     points, faces = ball(2)
     moved = points + np.array([[0, 0, 0], [0.3, 0, 0.5], [0, -0.2, -0.4]], np.float32)[:, None]
     Ks = np.stack([K, transforms.fov_to_K(50, *SIZE[::-1]), K * [[1.2, 0, 1], [1, 1.2, 1], [1, 1, 1]]])
-    assert_same(outside.rasterize(moved, faces, Ks, *SIZE), ZBuffer().rasterize(moved, faces, Ks, *SIZE), 0.995)
+    assert_same(outside, outside.rasterize(moved, faces, Ks, *SIZE), ZBuffer().rasterize(moved, faces, Ks, *SIZE))
 
 
 @pytest.mark.parametrize("size", [(64, 24), (24, 64), (9, 9)])
 def test_any_size(outside, size):
     points, faces = ball(2)
     lens = transforms.scale_K(K, 0.5)
-    assert_same(outside.rasterize(points, faces, lens, *size), ZBuffer().rasterize(points, faces, lens, *size), 0.99)
+    assert_same(outside, outside.rasterize(points, faces, lens, *size), ZBuffer().rasterize(points, faces, lens, *size))
 
 
 def test_meshes_of_their_own(any_backend):
@@ -148,7 +150,7 @@ def test_the_near_plane_cuts_instead_of_dropping(outside):
     reach = points.reshape(-1, 3, 3)[..., 2]
     assert ((reach.min(1) < 0) & (reach.max(1) > 0)).sum() >= 4
     expected = ZBuffer().rasterize(points, faces, K, *SIZE)
-    assert_same(outside.rasterize(points, faces, K, *SIZE), expected, 0.98)
+    assert_same(outside, outside.rasterize(points, faces, K, *SIZE), expected)
 
 
 def test_a_floor_under_the_camera_reaches_to_the_picture_s_edge(any_backend):

@@ -10,7 +10,9 @@ import torch
 import trimesh
 
 from v2m4 import transforms
-from v2m4.render import Edges, antialias, derivatives, interpolate, rasterize, reference
+from v2m4.errors import InputError
+from v2m4.render import Edges, antialias, derivatives, interpolate, rasterize, reference, reference_texture
+from v2m4.render.sampling import sample_texture
 
 SIZE = (40, 56)  # height, width
 LENS = np.array([[45.0, 1.5, 27.0], [0, 47.0, 21.0], [0, 0, 1]])
@@ -142,3 +144,30 @@ def test_an_edge_table_is_moved_to_a_device_once_and_goes_with_its_owner():
         assert len(reference._tables) == before + 1
     del edges
     assert len(reference._tables) == before
+
+
+@pytest.mark.parametrize("size", [(8, 8), (5, 3), (1, 1), (13, 1)])
+@pytest.mark.parametrize("wrap", ["clamp", "repeat"])
+@pytest.mark.parametrize("minified", [False, True])
+def test_texture_lookup(size, wrap, minified):
+    rng = np.random.default_rng(4)
+    uv = torch.from_numpy(rng.uniform(-0.7, 1.6, (2, 6, 7, 2)))
+    slopes = torch.from_numpy(rng.normal(size=(2, 6, 7, 2, 2)) * 10 ** rng.uniform(-3, 1, (2, 6, 7, 1, 1)))
+    for textures in (1, 2):
+        texture = torch.from_numpy(rng.uniform(size=(textures, *size, 3)))
+        inputs = [texture.requires_grad_(), uv.requires_grad_()]
+        target = torch.from_numpy(rng.normal(size=(2, 6, 7, 3)))
+        step = slopes if minified else None
+        fast = sample_texture(texture, uv, step, wrap)
+        slow = reference_texture.sample_texture(texture, uv, step, repeat=wrap == "repeat")
+        np.testing.assert_allclose(slow.detach(), fast.detach(), atol=1e-6)  # levels are single precision
+        gradients = [torch.autograd.grad((image * target).sum(), inputs) for image in (fast, slow)]
+        for a, b in zip(*gradients, strict=True):
+            np.testing.assert_allclose(b, a, atol=1e-6 * max(float(a.abs().max()), 1))
+
+
+def test_a_texture_lookup_refuses_what_is_not_a_number():
+    texture, uv = torch.ones(1, 2, 2, 1), torch.zeros(1, 1, 1, 2)
+    for bad_uv, slopes in ((uv * np.nan, None), (uv + np.inf, None), (uv, torch.full((1, 1, 1, 2, 2), np.nan))):
+        with pytest.raises(InputError):
+            reference_texture.sample_texture(texture, bad_uv, slopes, repeat=True)

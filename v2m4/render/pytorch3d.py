@@ -20,8 +20,8 @@ class PyTorch3D:
     """protocols.Rasterizer. MissingBackend when PyTorch3D is not installed.
 
     Arrays give numpy Fragments, tensors give tensors on their device. Not what is fast: on a CPU it takes a thousand
-    times as long as ``zbuffer``. A triangle whose area is under about a thousandth of a square pixel (at 512 pixels)
-    is not drawn.
+    times as long as ``zbuffer``. A triangle of less than about 0.0003 square pixels (at 512 pixels a side) is not
+    drawn.
     """
 
     name = "pytorch3d"
