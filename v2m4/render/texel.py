@@ -132,11 +132,20 @@ def _axis(position, size, repeat):
     x = position * size - 0.5
     x = x if x > -1.0 else -1.0  # NaN ends here too
     x = x if x < size else float(size)
-    floor = np.floor(x)
-    low = int(floor)
-    if repeat:
-        return (low if low >= 0 else size - 1), (low + 1 if low + 1 < size else 0), x - floor
-    return min(max(low, 0), size - 1), min(low + 1, size - 1), x - floor
+    low = int(x + 1.0) - 1
+    share, high, last = x - low, low + 1, size - 1
+    if low < 0:
+        low = last if repeat else 0
+    if high > last:
+        high = 0 if repeat else last
+    return min(low, last), high, share
+
+
+@kernel
+def _corners(offset, width, left, right, upper, lower):
+    """Indices of four texels. Without a sign: numba then need not look for indices counted from the end."""
+    upper, lower = offset + upper * width, offset + lower * width
+    return np.uint64(upper + left), np.uint64(upper + right), np.uint64(lower + left), np.uint64(lower + right)
 
 
 @kernel
@@ -169,8 +178,7 @@ def _sample(texels, table, uv, level, repeat, out, first, last):
                     weight = share if k > finest else 1.0 - share
                     i0, i1, x = _axis(u, width, repeat)
                     j0, j1, y = _axis(v, height, repeat)
-                    a, b = offset + j0 * width + i0, offset + j0 * width + i1
-                    c, d = offset + j1 * width + i0, offset + j1 * width + i1
+                    a, b, c, d = _corners(offset, width, i0, i1, j0, j1)
                     wa, wb = weight * (1.0 - y) * (1.0 - x), weight * (1.0 - y) * x
                     wc, wd = weight * y * (1.0 - x), weight * y * x
                     for n in range(out.shape[2]):
@@ -199,8 +207,7 @@ def _gradient_of_uv(texels, table, uv, level, grad, out, repeat, first, last):
                         weight = share if k > finest else 1.0 - share
                         i0, i1, x = _axis(u, width, repeat)
                         j0, j1, y = _axis(v, height, repeat)
-                        a, b = offset + j0 * width + i0, offset + j0 * width + i1
-                        c, d = offset + j1 * width + i0, offset + j1 * width + i1
+                        a, b, c, d = _corners(offset, width, i0, i1, j0, j1)
                         gx, gy = 0.0, 0.0
                         for n in range(grad.shape[2]):
                             g = float(grad[row, column, n])
@@ -236,8 +243,7 @@ def _gradient_of_texels(texels, table, uv, level, grad, repeat, part, parts):
                     if not (upper or lower):
                         continue
                     i0, i1, x = _axis(u, width, repeat)
-                    a, b = offset + j0 * width + i0, offset + j0 * width + i1
-                    c, d = offset + j1 * width + i0, offset + j1 * width + i1
+                    a, b, c, d = _corners(offset, width, i0, i1, j0, j1)
                     wa, wb = weight * (1.0 - y) * (1.0 - x), weight * (1.0 - y) * x
                     wc, wd = weight * y * (1.0 - x), weight * y * x
                     for n in range(grad.shape[2]):
