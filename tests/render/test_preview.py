@@ -9,6 +9,7 @@ import trimesh
 from v2m4.errors import InputError
 from v2m4.render.preview import (
     BACKDROP,
+    BT601,
     contact_sheet,
     difference,
     on_checker,
@@ -71,8 +72,7 @@ def test_a_turntable_starts_in_front_and_shows_all_of_any_size(size):
 
 
 def test_the_views_of_a_turntable_are_named():
-    """At 90 degrees the camera stands on the object's left: it faces +Z and is upright, so that is +X."""
-    assert turntable_labels(4) == ["front", "left side", "back", "right side"]
+    assert turntable_labels(4) == ["front", "90°", "back", "270°"]
     assert turntable_labels(6) == ["front", "60°", "120°", "back", "240°", "300°"]
     assert turntable_labels(7)[1] == "51°"
 
@@ -140,6 +140,7 @@ def test_films_beside_each_other_become_an_mp4_of_even_size(tmp_path):
     red, blue = plain((200, 30, 30), 35, 51), plain((30, 30, 200, 255), 70, 60)
     write_mp4(tmp_path / "both.mp4", side_by_side([red] * 3, [blue] * 3), 10)
     with av.open(str(tmp_path / "both.mp4")) as film:
+        assert int(film.streams.video[0].codec_context.colorspace) == BT601
         frames = [f.to_ndarray(format="rgb24") for f in film.decode(video=0)]
     assert len(frames) == 3 and frames[0].shape == (70, 102 + 60, 3)
     np.testing.assert_allclose(frames[1][:, :98].mean((0, 1)), red[0, 0], atol=12)

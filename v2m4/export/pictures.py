@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +11,16 @@ import numpy as np
 
 from v2m4 import formats, transforms
 from v2m4.export.keyframes import hat_weights
+from v2m4.export.notes import frame_rate
 from v2m4.types import AnimatedMesh, Camera, Mesh, Texture
 
-#: Behind pictures with alpha: a grey on which both dark and light objects stand out.
-PAPER = (164, 164, 168)
 PANEL = 360
 TURNTABLE_SIZE = 256
 MASK_SIZE, OUTLINE_FRAMES = 256, 300
+#: The report's film: largest width and height of one half, most pictures, and about how large it may be.
 FILM_SIZE, FILM_FRAMES, FILM_BYTES = (480, 320), 48, 1_500_000
+#: The same of side_by_side.mp4, which shows every frame.
+MP4_SIZE = (720, 540)
 
 
 @dataclass(frozen=True)
@@ -134,40 +136,55 @@ def _around(mask: np.ndarray, whole: tuple[float, float, float, float]) -> tuple
 
 def comparison(run: Run, index: int, box: tuple[float, float, float, float]) -> tuple[np.ndarray, ...]:
     """(frame, asset, difference) of one frame inside ``box``, (H,W,3) each."""
-    from v2m4.render.preview import on_color, overlay
+    from v2m4.render.preview import BACKDROP, difference, on_color
 
     view = part(run.camera, box, PANEL)
     frame, result = run.frame(index, view), run.result(index, view)
-    difference = overlay(frame, result)[:, -view.camera.width :]
-    paper = np.array(PAPER, np.uint8)
-    return on_color(frame, paper), on_color(result, paper), difference
+    return on_color(frame, BACKDROP), on_color(result, BACKDROP), difference(frame, result)
 
 
 def turntable(run: Run) -> np.ndarray:
     """The first pose from six sides, textured above, as clay below: (H,W,3)."""
-    from v2m4.render.preview import contact_sheet, on_color
+    from v2m4.render.preview import BACKDROP, contact_sheet, on_color, turntable_labels
     from v2m4.render.preview import turntable as turn
 
     first = run.mesh(float(run.animation.times_s[0]))
     size = TURNTABLE_SIZE
     views = turn(first, views=6, size=size, texture=run.texture) + turn(first, views=6, size=size, mode="clay")
-    sheet = contact_sheet(views, 6)
-    return on_color(sheet, np.array(PAPER, np.uint8))
+    labels = turntable_labels(6) + [f"{label}, clay" for label in turntable_labels(6)]
+    return contact_sheet([on_color(view, BACKDROP) for view in views], 6, labels)
+
+
+def beside(
+    run: Run, box: tuple[float, float, float, float], frames: Sequence[int], size: tuple[int, int]
+) -> Iterator[np.ndarray]:
+    """Frame beside asset inside ``box`` at the given frames, each at most ``size`` (width, height): (H,W,3) each."""
+    from v2m4.render.preview import side_by_side
+
+    width, height = box[2] - box[0], box[3] - box[1]
+    view = part(run.camera, box, min(size[0] / width, size[1] / height) * max(width, height))
+    clip, asset = (run.frame(k, view) for k in frames), (run.result(k, view) for k in frames)
+    return side_by_side(clip, asset, titles=("clip", "asset"))
+
+
+def write_film(path: Path, run: Run, box: tuple[float, float, float, float]) -> None:
+    """``beside`` as an mp4 with all frames of the clip, at its own speed and rate.
+
+    Where the frames are not evenly spaced, each picture shows the frame nearest to its time.
+    """
+    from v2m4.render.preview import write_mp4
+
+    fps = frame_rate(run.times_s)[0] or 1.0
+    ticks = run.times_s[0] + np.arange(len(run.times_s)) / fps
+    nearest = np.searchsorted((run.times_s[1:] + run.times_s[:-1]) / 2, ticks)
+    write_mp4(path, beside(run, box, nearest.tolist(), MP4_SIZE), fps)
 
 
 def film(run: Run, box: tuple[float, float, float, float]) -> bytes:
     """An endless WebP film, frame beside asset inside ``box``, at the clip's own speed; at most about FILM_BYTES."""
-    from v2m4.render.preview import on_color
-
-    width, height = box[2] - box[0], box[3] - box[1]
-    view = part(run.camera, box, min(FILM_SIZE[0] / width, FILM_SIZE[1] / height) * max(width, height))
     count = len(run.times_s)
     shown = np.unique(np.linspace(0, count - 1, min(count, FILM_FRAMES)).round().astype(int))
-    paper = np.array(PAPER, np.uint8)
-    pictures = [
-        np.concatenate([on_color(run.frame(k, view), paper), on_color(run.result(k, view), paper)], 1)
-        for k in shown.tolist()
-    ]
+    pictures = list(beside(run, box, shown.tolist(), FILM_SIZE))
     end = run.times_s[-1] + (run.times_s[-1] / max(count - 1, 1) or 1.0)
     durations = np.diff(np.append(run.times_s[shown], end)) * 1000
     for quality in (75, 50, 30, 15):

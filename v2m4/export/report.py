@@ -126,7 +126,8 @@ def _film(run: Run | None, outlines: Silhouettes | None) -> str:
     if run is None or outlines is None or len(run.times_s) < 2:
         return ""
     moving = html.image(pictures.film(run, outlines.box), "image/webp", "the clip beside the asset, playing", "wide")
-    return html.section("Input beside result", html.figure(moving, "The clip on the left, the asset on the right."))
+    caption = "The clip on the left, the asset on the right. With every frame: 8_export/side_by_side.mp4."
+    return html.section("Input beside result", html.figure(moving, caption))
 
 
 def _rows(keyframes: np.ndarray, outlines: Silhouettes) -> tuple[list[int], int]:
@@ -184,7 +185,7 @@ def _turntable(run: Run | None) -> str:
     if run is None:
         return ""
     sheet = html.picture(pictures.turntable(run), "the first pose from six sides", "wide")
-    caption = "The first pose from six sides, the front first, the back fourth: textured, and as clay."
+    caption = "The first pose from six sides: textured, and as clay."
     return html.section("All around", html.figure(sheet, caption))
 
 
@@ -214,11 +215,11 @@ def _limited(path: Path, longest: int) -> np.ndarray:
     """A PNG with its longer side at most ``longest``, over grey where it is transparent: (H,W,3)."""
     from PIL import Image
 
-    from v2m4.render.preview import on_color
+    from v2m4.render.preview import BACKDROP, on_color
 
     pixels = Image.fromarray(formats.read_rgba(path))
     pixels.thumbnail((longest, longest), Image.Resampling.LANCZOS)
-    return on_color(np.asarray(pixels), np.array(pictures.PAPER, np.uint8))
+    return on_color(np.asarray(pixels), BACKDROP)
 
 
 def _hints(export: Mapping[str, Any]) -> str:

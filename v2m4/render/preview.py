@@ -20,6 +20,8 @@ from v2m4.types import Camera, Mesh, Texture
 PAPER = 32
 #: Behind moving pictures with alpha: a grey on which both dark and light objects stand out, sRGB.
 BACKDROP = np.array([164, 164, 168], np.uint8)
+#: Numbers of H.273 for the YUV matrix, and FFmpeg's for the range.
+BT601, LIMITED = 6, 1
 
 
 def on_color(rgba: np.ndarray, background: np.ndarray) -> np.ndarray:
@@ -96,8 +98,8 @@ def turntable(
 
 
 def turntable_labels(views: int) -> list[str]:
-    """What each picture of a turntable of so many views shows: "front", "45°", "left side" (the object's own) ..."""
-    sides = {0.0: "front", 90.0: "left side", 180.0: "back", 270.0: "right side"}
+    """What each picture of a turntable of so many views shows: "front", "45°", "90°" (from +X), ... "back" ..."""
+    sides = {0.0: "front", 180.0: "back"}
     return [sides.get(angle, f"{angle:.0f}°") for angle in (360 * i / views for i in range(views))]
 
 
@@ -192,6 +194,8 @@ def write_mp4(path: Path, images: Iterable[np.ndarray], fps: float) -> None:
             stream: Any = container.add_stream(_codec(), rate=Fraction(fps).limit_denominator(1001))
             stream.width, stream.height, stream.pix_fmt = width + width % 2, height + height % 2, "yuv420p"
             stream.thread_count = 1  # with more, the bytes depend on the machine
+            # Say which matrix and range the pictures are converted with: players guess another one for large films.
+            stream.codec_context.colorspace, stream.codec_context.color_range = BT601, LIMITED
             if stream.codec_context.name == "libx264":
                 stream.options = {"crf": "18", "preset": "medium"}
             else:

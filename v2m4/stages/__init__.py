@@ -35,5 +35,5 @@ STAGES = (
     Stage("repose", repose.run, repose.ReposeOptions, needs=("ingest", "camera", "refine")),
     Stage("topology", topology.run, topology.TopologyOptions, needs=("ingest", "repose")),
     Stage("texture", texture.run, texture.TextureOptions, needs=("ingest", "repose", "topology")),
-    Stage("export", export.run, export.ExportOptions, needs=("ingest", "topology", "texture")),
+    Stage("export", export.run, export.ExportOptions, needs=("ingest", "repose", "topology", "texture")),
 )

@@ -147,7 +147,8 @@ def _write_overlay(path: Path, clip: Clip, k: int, mesh: Mesh, K: np.ndarray, po
         return
     placed = mesh.moved(apply(pose.matrix, mesh.vertices.astype(np.float64)))
     drawing = render_mesh(placed, Camera(K, np.eye(4), clip.width, clip.height))
-    formats.write_image(path, overlay(clip.frame(k).image, drawing))
+    titles = (f"frame {k}", f"drawing, overlap {pose.iou:.2f}", "difference")
+    formats.write_image(path, overlay(clip.frame(k).image, drawing, titles))
 
 
 def _write(

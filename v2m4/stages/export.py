@@ -5,7 +5,7 @@ a morph target; the weights are keyed at the time of every frame of the clip, at
 clip with more keyframes than export.max_targets keeps those from which the others follow best, and export.json says how
 far off they are. The file is read back and checked before it gets its name.
 
-Writes: NAME.glb, export.json.
+Writes: NAME.glb, export.json, and, when the clip moves, side_by_side.mp4: the clip beside the asset.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class ExportOptions:
     )
 
 
-def run(ctx: StageContext, options: ExportOptions, ingest: Path, topology: Path, texture: Path) -> None:
-    """Read the clip's times, the animation and the texture; write the checked .glb and export.json."""
+def run(ctx: StageContext, options: ExportOptions, ingest: Path, repose: Path, topology: Path, texture: Path) -> None:
+    """Read the clip, its camera, the animation and the texture; write the checked .glb, export.json and the film."""
+    from v2m4.export import pictures
     from v2m4.export.asset import AssetSettings, make_asset
     from v2m4.export.notes import SAFE_TARGETS, facts, frame_rate
     from v2m4.export.validate import write_checked
@@ -58,6 +59,9 @@ def run(ctx: StageContext, options: ExportOptions, ingest: Path, topology: Path,
     size = write_checked(ctx.out / f"{asset.file_name}.glb", asset)
     told = facts(asset, size, options.target)
     write_json(ctx.out / "export.json", told)
+    if len(clip.times_s) > 1:
+        shown = pictures.read_run(ingest, repose, topology, texture)
+        pictures.write_film(ctx.out / "side_by_side.mp4", shown, pictures.silhouettes(shown).box)
     dropped = told["reduction"]
     ctx.log.info(f"{told['file']}: {told['faces']} faces, {told['targets']} targets, {size / 1e6:.1f} MB")
     if dropped["dropped_poses"]:

@@ -163,8 +163,8 @@ def _summary(ctx: StageContext, generator: Generator, keyframes: list[int], note
 
 
 def _turntable(path: Path, meshes: dict[int, Mesh]) -> None:
-    from v2m4.render.preview import contact_sheet, on_white, turntable
+    from v2m4.render.preview import contact_sheet, on_white, turntable, turntable_labels
 
-    views = [on_white(view) for mesh in meshes.values() for view in turntable(mesh, views=VIEWS)]
-    labels = [f"frame {index}" if k == 0 else "" for index in meshes for k in range(VIEWS)]
+    views = [on_white(view) for mesh in meshes.values() for view in turntable(mesh, views=VIEWS, mode="lit")]
+    labels = [f"frame {index}, {side}" for index in meshes for side in turntable_labels(VIEWS)]
     formats.write_image(path, contact_sheet(views, VIEWS, labels))
