@@ -18,6 +18,8 @@ from v2m4.protocols import Rasterizer
 from v2m4.render import ZBuffer
 from v2m4.render.backends import load_rasterizer
 from v2m4.render.nvdiffrast import NvDiffRast
+from v2m4.render.outside import fragments
+from v2m4.render.packed import pack
 
 SIZE = (47, 61)  # height, width
 K = np.array([[52.0, 2.5, 29.0], [0, 49.0, 25.0], [0, 0, 1]])  # skewed, off centre, pixels that are not square
@@ -153,15 +155,16 @@ def test_the_near_plane_cuts_instead_of_dropping(outside):
     assert_same(outside, outside.rasterize(points, faces, K, *SIZE), expected)
 
 
-def test_a_floor_under_the_camera_reaches_to_the_picture_s_edge(any_backend):
-    """Two huge triangles from behind the camera to the horizon, one corner in the camera's own plane: depth is 1 /
+@pytest.mark.parametrize("height", [1, 0.01])
+def test_a_floor_under_the_camera_reaches_to_the_picture_s_edge(any_backend, height):
+    """Two huge triangles from behind the camera to the horizon, one corner in the camera's own plane: depth is height /
     slope of the ray everywhere below it."""
-    corners = np.array([[-50, 1, -50], [50, 1, 0], [50, 1, 1000], [-50, 1, 1000]], np.float32)
+    corners = np.array([[-50, 1, -50], [50, 1, 0], [50, 1, 1000], [-50, 1, 1000]], np.float32) * height
     found = any_backend.rasterize(corners[None], [[0, 1, 2], [0, 2, 3]], transforms.fov_to_K(90, 64, 64), 64, 64)
     slope = (np.arange(64) + 0.5 - 32) / 32
     below = slope > 0.05
     assert (found.face[0][below] >= 0).all() and (found.face[0][slope < 0] == -1).all()
-    np.testing.assert_allclose(found.depth[0][below], np.repeat(1 / slope[below, None], 64, 1), rtol=1e-4)
+    np.testing.assert_allclose(found.depth[0][below], np.repeat(height / slope[below, None], 64, 1), rtol=1e-4)
 
 
 def test_culling_drops_what_is_seen_from_behind(any_backend):
@@ -233,6 +236,14 @@ def test_tensors_in_tensors_out(outside):
         tensor = getattr(tensors, name)
         assert tensor.dtype == dtype and tensor.device.type == device
         np.testing.assert_array_equal(tensor.cpu().numpy(), getattr(arrays, name))
+
+
+def test_a_centre_beside_its_face_gets_the_nearest_weights():
+    """As a rasteriser that rounds coordinates may have it."""
+    scene = pack(torch.tensor([[[1.0, 1, 1], [3, 1, 1], [1, 3, 1]]]), [[0, 1, 2]], np.eye(3))
+    found = fragments(scene, torch.zeros(1, 1, 4, dtype=torch.int32), as_numpy=True)
+    np.testing.assert_allclose(found.barycentric[0, 0].sum(-1), 1, atol=1e-6)
+    assert (found.barycentric >= 0).all() and found.depth.tolist() == [[[1, 1, 1, 1]]]
 
 
 # --- one by one -------------------------------------------------------------------------------------------------------

@@ -38,7 +38,28 @@ def soup(near: float) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(corners, [-9, -9, near]).reshape(-1, 3), faces.astype(np.int32)
 
 
-SCENES = {"large": lambda: blob(2), "small": lambda: blob(4), "soup": lambda: soup(1.5), "behind": lambda: soup(-2.0)}
+def decals() -> tuple[np.ndarray, np.ndarray]:
+    """Two squares on a wall, one nearer to it than what counts as in front, one not; the wall ends in the picture."""
+    wall = np.array([[-0.7, -0.6, 0], [0.5, -0.7, 0], [0.6, 0.6, 0], [-0.6, 0.5, 0]])
+    near, nearer = (wall * 0.4 + [x, 0, 3 * (1 - share)] for x, share in ((-0.4, 6e-5), (0.2, 3e-4)))
+    places = np.concatenate([wall + np.array([-0.1, 0, 3]), near, nearer])
+    return places, np.array([[i, i + 2 + k, i + 1 + k] for i in (0, 4, 8) for k in (0, 1)], np.int32)
+
+
+def path() -> tuple[np.ndarray, np.ndarray]:
+    """A narrow strip just under the camera, from behind it to far ahead: its edges are seen down to the near plane."""
+    corners = np.array([[-0.01, 0.01, -1], [0.01, 0.01, -1], [0.4, 0.02, 9], [-0.4, 0.01, 9]])
+    return corners, np.array([[0, 1, 2], [0, 2, 3]], np.int32)
+
+
+SCENES = {
+    "large": lambda: blob(2),
+    "small": lambda: blob(4),
+    "soup": lambda: soup(1.5),
+    "behind": lambda: soup(-2.0),
+    "decals": decals,
+    "path": path,
+}
 
 
 def assert_agree(points: Any, faces: Any, K: np.ndarray, attributes: Any, cull: bool = False) -> None:
@@ -56,13 +77,13 @@ def assert_agree(points: Any, faces: Any, K: np.ndarray, attributes: Any, cull: 
     images = antialias(raster, color), reference.antialias(*mesh, raster.depth, plain, edges, cull)
     assert images[0].dtype == images[1].dtype == torch.float64
     flat = torch.cat([color, (raster.face >= 0)[..., None]], -1)
-    assert (images[0] - flat).abs().gt(1e-3).any(-1).sum() > 30  # there are silhouettes
+    assert (images[0] - flat).abs().gt(1e-3).any(-1).sum() > 20  # there are silhouettes
     np.testing.assert_allclose(plain.detach(), color.detach(), atol=1e-12)
     np.testing.assert_allclose(images[1].detach(), images[0].detach(), atol=1e-12)
     target = torch.from_numpy(np.random.default_rng(0).normal(size=images[0].shape))
     compiled, torch_ = (torch.autograd.grad((image * target).sum(), inputs, retain_graph=True) for image in images)
     for fast, slow in zip(compiled, torch_, strict=True):
-        assert fast.abs().max() > 0
+        assert torch.isfinite(slow).all() and fast.abs().max() > 0
         np.testing.assert_allclose(slow, fast, atol=1e-9 * float(fast.abs().max()))
 
 

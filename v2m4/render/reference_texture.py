@@ -65,10 +65,10 @@ def _halved(picture: Tensor, axis: int) -> Tensor:
     half = max(size // 2, 1)
     if half == size:
         return picture
-    # In units of 1/half of a texel: a new texel is ``size`` long, an old one ``half``, and it touches at most four.
+    # In units of 1/half of a texel: a new texel is ``size`` long, an old one ``half``, and it touches at most three.
     start = torch.arange(half, device=picture.device)[:, None] * size
-    old = start // half + torch.arange(4, device=picture.device)
+    old = start // half + torch.arange(3, device=picture.device)
     shared = torch.minimum((old + 1) * half, start + size) - torch.maximum(old * half, start)
-    weight = (shared.clamp(min=0) / size).to(picture.dtype).reshape(half, 4, *[1] * (picture.ndim - axis - 1))
-    found = picture.index_select(axis, old.clamp(max=size - 1).flatten()).unflatten(axis, (half, 4))
+    weight = (shared.clamp(min=0) / size).to(picture.dtype).reshape(half, 3, *[1] * (picture.ndim - axis - 1))
+    found = picture.index_select(axis, old.clamp(max=size - 1).flatten()).unflatten(axis, (half, 3))
     return (found * weight).sum(axis + 1)
