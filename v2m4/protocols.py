@@ -73,12 +73,11 @@ class Rasterizer(Protocol):
 
     name: str
 
-    def rasterize(
-        self, points: np.ndarray, faces: np.ndarray, K: np.ndarray, height: int, width: int, cull: bool = False
-    ) -> Fragments:
-        """``points`` (N,V,3) float32 in OpenCV camera coordinates, ``faces`` (F,3) int32, ``K`` (3,3) or (N,3,3) in
-        pixels -> numpy Fragments. ``cull`` drops triangles seen from behind. Triangles that cross the near plane are
-        clipped, not dropped."""
+    def rasterize(self, points: Any, faces: Any, K: Any, height: int, width: int, cull: bool = False) -> Fragments:
+        """``points`` (N,V,3) float32 in OpenCV camera coordinates and ``faces`` (F,3) int32, or a sequence of N points
+        (V_n,3) with one of N face lists (F_n,3); ``K`` (3,3) or (N,3,3) in pixels -> Fragments, faces numbered inside
+        each mesh. Arrays give arrays; a rasteriser of another device may take and give its tensors. ``cull`` drops
+        triangles seen from behind. Triangles that cross the near plane are clipped, not dropped."""
         ...
 
 

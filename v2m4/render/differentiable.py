@@ -1,7 +1,11 @@
-"""``render``: a picture that can be differentiated. The only file of the renderer that needs torch."""
+"""Pictures that can be differentiated: ``rasterize``, then ``interpolate``, ``sample_texture`` and ``antialias``.
+
+On the CPU these are the compiled kernels; on other devices the same in plain torch (reference.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,159 +14,384 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from v2m4.protocols import Rasterizer
-from v2m4.render import _jit, antialias, inputs, interpolate
+from v2m4.render import _jit, barycentric, inputs, silhouette
+from v2m4.render.batch import Batch, Slices, is_sequence, make_batch
 from v2m4.render.edges import Edges
-from v2m4.render.zbuffer import NEAR, Vertices, project, visibility
+from v2m4.render.zbuffer import Vertices, ZBuffer, bands, project, visibility
 
-#: A single view is cut into this many bands. Fixed: the order in which gradients are summed must not depend on threads.
-BANDS = 2
+Points = torch.Tensor | Sequence[torch.Tensor]
 
 
-def render(
-    points: torch.Tensor,
+@dataclass(frozen=True)
+class Raster:
+    """What N views see, and from what: the first step of a picture, made by ``rasterize``.
+
+    ``face`` (N,H,W) int32: the face at each pixel's centre, numbered inside the view's mesh, -1 where there is none.
+    ``points``, ``faces``, ``K`` as given, K on the device of the points. The rest is for the renderer.
+    """
+
+    face: torch.Tensor
+    points: Points
+    faces: Any
+    K: torch.Tensor
+    cull: bool
+    edges: Edges | Sequence[Edges] | None
+    inverse: Any
+    batch: Batch
+    vertices: Vertices | None
+    pixel: torch.Tensor | None
+
+    @property
+    def barycentric(self) -> torch.Tensor:
+        """(N,H,W,3) perspective-correct weights of the face's corners, 0 where there is none; differentiable."""
+        lists = self.batch.faces[:1] if self.batch.shared else self.batch.faces
+        corners = [np.arange(3 * len(f), dtype=np.int32).reshape(-1, 3) for f in lists]
+        each = [torch.eye(3, dtype=self._dtype, device=self.face.device).repeat(len(f), 1) for f in lists]
+        if not self.batch.shared:
+            return interpolate(self, each, corners)
+        if not each:
+            return self.face.new_zeros((*self.face.shape, 3), dtype=self._dtype)
+        return interpolate(self, each[0], corners[0])
+
+    @property
+    def depth(self) -> torch.Tensor:
+        """(N,H,W) camera z, infinite where there is no face; differentiable."""
+        z = self.points[..., 2:] if isinstance(self.points, torch.Tensor) else [p[:, 2:] for p in self.points]
+        found = interpolate(self, z)[..., 0]
+        return torch.where(self.face >= 0, found, torch.inf)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        points = self.points[0] if is_sequence(self.points) and self.points else self.points
+        return torch.float64 if getattr(points, "dtype", None) == torch.float64 else torch.float32
+
+
+def rasterize(
+    points: Points,
     faces: Any,
     K: Any,
     height: int,
     width: int,
-    attributes: torch.Tensor | None = None,
     *,
-    edges: Edges | None = None,
+    cull: bool = False,
+    edges: Edges | Sequence[Edges] | None = None,
+    rasterizer: Rasterizer | None = None,
+) -> Raster:
+    """Which face does each pixel see: the first step of every picture.
+
+    ``points`` (N,V,3) or (V,3) in OpenCV camera coordinates and ``faces`` (F,3); or, for a batch of different meshes,
+    sequences of N points (V_n,3) and N faces. ``K`` (3,3) or (N,3,3) in pixels. ``cull`` leaves out faces seen from
+    behind. ``edges``: the ``Edges`` of the faces (one for each mesh), which saves time when many pictures of one
+    topology are made. ``rasterizer``: who decides visibility (see ``load_rasterizer``), ``ZBuffer`` unless told
+    otherwise. Everything made from the result is differentiable in ``points`` and, where it is a tensor that asks for
+    it, ``K``; visibility itself is not. float32, or double throughout where the points are double. InputError when
+    points are not finite or shapes do not fit.
+    """
+    if not is_sequence(points):
+        points = torch.as_tensor(points)
+        points = points[None] if points.ndim == 2 else points
+    device = points[0].device if len(points) else torch.device("cpu")
+    batch = make_batch(points, faces, K, height, width, keep_double=True)
+    K = torch.as_tensor(K, dtype=torch.float64, device=device)
+    _check_edges(edges, batch)
+    if device.type != "cpu":
+        return _on_device(points, faces, K, batch, cull, edges, rasterizer or ZBuffer())
+    packed = torch.cat(list(points)) if is_sequence(points) else points.reshape(-1, 3)  # type: ignore[union-attr]
+    vertices = project(batch)
+    pixel = _Project.apply(packed, K, batch, vertices)
+    if rasterizer is None:
+        face, inverse = visibility(batch, vertices, cull=cull)
+    else:
+        found = rasterizer.rasterize(_arrays(points), faces, batch.K, height, width, cull)
+        face = inputs.as_numpy(found.face, np.int32)
+        inverse = 1 / inputs.as_numpy(found.depth, np.float32)
+    return Raster(torch.from_numpy(face), points, faces, K, cull, edges, inverse, batch, vertices, pixel)
+
+
+def interpolate(raster: Raster, attributes: Any, faces: Any = None) -> torch.Tensor:
+    """(N,H,W,C) what ``attributes`` are at each pixel's centre, perspective-correct; 0 where there is no face.
+
+    ``attributes`` (U,C), for all views, (N,U,C), or a sequence of N (U_n,C): one row a vertex. ``faces`` (F,3), or N of
+    them for a batch of meshes: another index list, where the attributes are not indexed like the vertices (UVs).
+    Differentiable in ``attributes`` and what ``raster`` was made from. InputError when shapes do not fit.
+    """
+    if raster.pixel is None:
+        from v2m4.render import reference
+
+        values = attributes if is_sequence(attributes) else torch.as_tensor(attributes, device=raster.face.device)
+        return reference.interpolate(raster.points, raster.faces, raster.K, raster.face, values, faces)
+    packed, slices = _packed(attributes, raster)
+    return _Interpolate.apply(raster.pixel, packed, _Corners(raster, slices, _corner_lists(raster, slices, faces)))
+
+
+def derivatives(raster: Raster, attributes: Any, faces: Any = None) -> torch.Tensor:
+    """(N,H,W,C,2) how ``attributes`` change from a pixel to the one on its right, and to the one below, on the face it
+    sees; 0 where there is none. Arguments as for ``interpolate``. A constant: nothing is differentiable."""
+    with torch.no_grad():
+        if raster.pixel is None:
+            from v2m4.render import reference
+
+            values = attributes if is_sequence(attributes) else torch.as_tensor(attributes, device=raster.face.device)
+            return reference.derivatives(raster.points, raster.faces, raster.K, raster.face, values, faces)
+        packed, slices = _packed(attributes, raster)
+        corners = _Corners(raster, slices, _corner_lists(raster, slices, faces))
+        values = corners.values(packed)
+        out = np.empty((*raster.batch.shape, values.shape[-1], 2), values.dtype)
+        corners.run(lambda n, top, bottom, *view: barycentric.slopes(*view, out[n], top, bottom), values)
+        return torch.from_numpy(out)
+
+
+def antialias(raster: Raster, color: torch.Tensor | None = None) -> torch.Tensor:
+    """(N,H,W,C+1) ``color`` with smooth silhouettes, multiplied by coverage, and coverage itself, in [0, 1], last.
+
+    ``color`` (N,H,W,C): the colour at each pixel's centre; what it holds where there is no face does not count. None:
+    coverage alone. Silhouettes move with the points: this is where the gradient of a mask comes from. Differentiable in
+    ``color`` and what ``raster`` was made from.
+    """
+    if color is None:
+        color = torch.empty((*raster.face.shape, 0), dtype=raster._dtype, device=raster.face.device)
+    if color.ndim != 4 or color.shape[:3] != raster.face.shape:
+        raise inputs.InputError(f"colour {tuple(color.shape)} does not fit the picture {tuple(raster.face.shape)}")
+    edges = raster.edges
+    if edges is None:
+        lists = raster.batch.faces
+        edges = Edges(lists[0] if lists else raster.faces) if raster.batch.shared else [Edges(f) for f in lists]
+    if raster.pixel is None:
+        from v2m4.render import reference
+
+        depth = 1 / raster.inverse
+        return reference.antialias(raster.points, raster.faces, raster.K, raster.face, depth, color, edges, raster.cull)
+    each = [edges] * len(raster.batch) if isinstance(edges, Edges) else edges
+    return _Antialias.apply(raster.pixel, color, raster, each)
+
+
+def render(
+    points: Points,
+    faces: Any,
+    K: Any,
+    height: int,
+    width: int,
+    attributes: Any = None,
+    *,
+    cull: bool = False,
+    edges: Edges | Sequence[Edges] | None = None,
     rasterizer: Rasterizer | None = None,
 ) -> torch.Tensor:
-    """Antialiased vertex attributes and coverage, (N,H,W,C+1) float32.
+    """Antialiased attributes and coverage in one step, (N,H,W,C+1); coverage alone without ``attributes``.
 
-    ``points`` (N,V,3) or (V,3) in OpenCV camera coordinates; ``faces`` (F,3); ``K`` (3,3) or (N,3,3) in pixels;
-    ``attributes`` (V,C) or (N,V,C), for instance colours. The last channel is coverage in [0, 1]; the others are
-    already multiplied by it (0 outside). Differentiable in ``points``, ``attributes`` and, where it is a tensor that
-    asks for it, ``K``; silhouettes move with the points. ``edges = Edges(faces)`` saves time when many pictures of one
-    topology are made. InputError when points are not finite or shapes do not fit.
+    The last channel is coverage in [0, 1]; the others are already multiplied by it (0 outside). Arguments as for
+    ``rasterize`` and ``interpolate``.
     """
-    points = points[None] if points.ndim == 2 else points
-    if attributes is None:
-        attributes = points.new_zeros((points.shape[-2], 0))
-    if attributes.ndim not in (2, 3) or attributes.shape[-2] != points.shape[-2]:
-        raise inputs.InputError(f"attributes {tuple(attributes.shape)} do not fit {points.shape[-2]} vertices")
-    if attributes.ndim == 3 and len(attributes) not in (1, len(points)):
-        raise inputs.InputError(f"attributes for {len(attributes)} views, points for {len(points)}")
-    faces = inputs.check_faces(faces, points.shape[-2])
-    edges = Edges(faces) if edges is None else edges
-    if edges.face_count != len(faces):
-        raise inputs.InputError(f"the edge table was built for {edges.face_count} faces, there are {len(faces)}")
-    K = torch.as_tensor(K, dtype=torch.float64)
-    return _Render.apply(points, attributes, K, _Scene(faces, edges, height, width, rasterizer))
+    raster = rasterize(points, faces, K, height, width, cull=cull, edges=edges, rasterizer=rasterizer)
+    return antialias(raster, None if attributes is None else interpolate(raster, attributes))
 
 
-@dataclass(frozen=True)
-class _Scene:
-    """What is not differentiated."""
-
-    faces: np.ndarray
-    edges: Edges
-    height: int
-    width: int
-    rasterizer: Rasterizer | None
+# --- how arguments become what kernels take ---------------------------------------------------------------------------
 
 
-class _Render(torch.autograd.Function):
+def _arrays(points: Points) -> Any:
+    if is_sequence(points):
+        return [inputs.check_points(p)[0] for p in points]
+    return inputs.check_points(points)
+
+
+def _check_edges(edges: Edges | Sequence[Edges] | None, batch: Batch) -> None:
+    if edges is None:
+        return
+    each = [edges] * len(batch) if isinstance(edges, Edges) else edges
+    if len(each) != len(batch):
+        raise inputs.InputError(f"{len(each)} edge tables for {len(batch)} meshes")
+    for table, faces in zip(each, batch.faces, strict=True):
+        if table.face_count != len(faces):
+            raise inputs.InputError(f"the edge table was built for {table.face_count} faces, there are {len(faces)}")
+
+
+def _on_device(
+    points: Points, faces: Any, K: torch.Tensor, batch: Batch, cull: bool, edges: Any, rasterizer: Rasterizer
+) -> Raster:
+    """Everything but visibility in plain torch. A rasteriser of the CPU gets arrays, others the tensors themselves."""
+    device = points[0].device
+    given = _arrays(points) if isinstance(rasterizer, ZBuffer) else points
+    found = rasterizer.rasterize(given, faces, batch.K, batch.height, batch.width, cull)
+    face, depth = (torch.as_tensor(x, device=device) for x in (found.face, found.depth))
+    return Raster(face, points, faces, K, cull, edges, 1 / depth, batch, None, None)
+
+
+def _packed(attributes: Any, raster: Raster) -> tuple[torch.Tensor, Slices]:
+    views = len(raster.batch)
+    if is_sequence(attributes):
+        if len(attributes) != views or any(a.ndim != 2 for a in attributes):
+            raise inputs.InputError(f"{views} meshes need {views} lists of attributes of the shape (U,C)")
+        if len({a.shape[1] for a in attributes}) > 1:
+            raise inputs.InputError("all meshes of a batch must have the same number of attributes")
+        packed = torch.cat(list(attributes)) if attributes else torch.zeros((0, 0))
+        return packed, Slices.of_lengths([len(a) for a in attributes])
+    attributes = torch.as_tensor(attributes)
+    if attributes.ndim not in (2, 3):
+        raise inputs.InputError(f"attributes must have the shape (U,C) or (N,U,C), not {tuple(attributes.shape)}")
+    if attributes.ndim == 3 and len(attributes) not in (1, views):
+        raise inputs.InputError(f"attributes for {len(attributes)} views, points for {views}")
+    rows = attributes.shape[-2]
+    if attributes.ndim == 3 and len(attributes) == views:
+        return attributes.reshape(-1, attributes.shape[-1]), Slices(tuple(rows * n for n in range(views + 1)))
+    return attributes.reshape(-1, attributes.shape[-1]), Slices((0, rows), shared=True)
+
+
+def _corner_lists(raster: Raster, slices: Slices, faces: Any) -> Sequence[np.ndarray]:
+    """The index list of each view into its attributes."""
+    batch = raster.batch
+    rows = [len(slices.of(range(slices.start[-1]), n)) for n in range(len(batch))]
+    if faces is None:
+        for n, count in enumerate(rows):
+            vertices = batch.vertices.start[n + 1] - batch.vertices.start[n]
+            if count != vertices:
+                raise inputs.InputError(f"{count} attributes do not fit {vertices} vertices")
+        return batch.faces
+    lists = list(faces) if is_sequence(faces) else [faces] * len(batch)
+    if len(lists) != len(batch):
+        raise inputs.InputError(f"{len(lists)} lists of attribute faces for {len(batch)} meshes")
+    same = batch.shared and not is_sequence(faces) and len(set(rows)) == 1
+    checked = [inputs.check_faces(lists[0], rows[0])] * len(lists) if same else [
+        inputs.check_faces(f, count) for f, count in zip(lists, rows, strict=True)
+    ]  # fmt: skip
+    for corners, own in zip(checked, batch.faces, strict=True):
+        if len(corners) != len(own):
+            raise inputs.InputError(f"{len(corners)} attribute faces do not fit {len(own)} faces")
+    return checked
+
+
+# --- the compiled half ------------------------------------------------------------------------------------------------
+
+
+class _Project(torch.autograd.Function):
+    """Points (P,3), K -> K @ point (P,3) float64, computed before as ``vertices.pixel``."""
+
     @staticmethod
-    def forward(ctx: Any, points: torch.Tensor, attributes: torch.Tensor, K: torch.Tensor, scene: _Scene) -> Any:
-        arrays = inputs.check_points(points), inputs.as_numpy(attributes, np.float32)
-        ctx.picture = _Picture(*arrays, inputs.check_intrinsics(K, len(points)), scene)
-        # The arrays above share memory with the tensors: saving them makes torch notice when they are changed in place.
-        ctx.save_for_backward(points, attributes, K)
-        return torch.from_numpy(ctx.picture.forward()).to(points.device)
+    def forward(ctx: Any, points: torch.Tensor, K: torch.Tensor, batch: Batch, vertices: Vertices) -> Any:
+        ctx.batch = batch
+        # The batch may share memory with the tensor: saving it makes torch notice when it is changed in place.
+        ctx.save_for_backward(points, K)
+        return torch.from_numpy(vertices.pixel)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        points, attributes, K = ctx.saved_tensors
-        picture: _Picture = ctx.picture
-        grad_pixel, grad_attributes = picture.backward(inputs.as_numpy(grad, np.float32))
+        points, K = ctx.saved_tensors
+        batch: Batch = ctx.batch
+        given, at, views = grad.numpy(), batch.vertices, range(len(batch))
         # pixel = K p: the gradient of p is K^T g, that of K the sum of g p^T.
-        grad_points = torch.from_numpy(grad_pixel @ picture.K).to(points)
+        grad_points = np.empty((len(given), 3), batch.points.dtype)
+        for n in views:
+            at.of(grad_points, n)[:] = at.of(given, n) @ batch.K[n]
         grad_K = None
-        if ctx.needs_input_grad[2]:
-            each = np.einsum("nvi,nvj->nij", grad_pixel, picture.points)
-            grad_K = torch.from_numpy(_sum_to(each, K.shape)).to(K)
-        return grad_points, torch.from_numpy(_sum_to(grad_attributes, attributes.shape)).to(attributes), grad_K, None
+        if ctx.needs_input_grad[1]:
+            each = [at.of(given, n).T @ at.of(batch.points, n).astype(np.float64) for n in views]
+            total = np.reshape(each, (-1, 3, 3))
+            grad_K = torch.from_numpy(total if len(K) == len(total) and K.ndim == 3 else total.sum(0).reshape(K.shape))
+        return torch.from_numpy(grad_points).to(points.dtype), grad_K, None, None
 
 
-def _sum_to(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Gradients of each view (N,...) -> of what the views shared, (...) or (1,...)."""
-    return array if tuple(shape) == array.shape else array.sum(0).reshape(shape)
+class _Corners:
+    """Where each view's attributes are, and how its pixels are shared out."""
+
+    def __init__(self, raster: Raster, slices: Slices, corners: Sequence[np.ndarray]) -> None:
+        self.batch, self.slices, self.corners = raster.batch, slices, corners
+        self.face, self.pixel = raster.face.numpy(), raster.vertices.pixel  # type: ignore[union-attr]
+        self.bands = bands(raster.batch, raster.vertices)  # type: ignore[arg-type]
+        self.double = raster._dtype == torch.float64
+
+    def values(self, attributes: torch.Tensor) -> np.ndarray:
+        """(P,C) in the dtype of the picture."""
+        return inputs.as_numpy(attributes, np.float64 if self.double else np.float32)
+
+    def run(self, work: Any, values: np.ndarray) -> None:
+        """Call ``work(n, top, bottom, pixel, faces, values, corners, face)`` for every band of every view."""
+
+        def one(n: int, top: int, bottom: int) -> None:
+            pixel = self.batch.vertices.of(self.pixel, n)
+            work(n, top, bottom, pixel, self.batch.faces[n], self.slices.of(values, n), self.corners[n], self.face[n])
+
+        _jit.run_all(one, [(n, *band) for n in range(len(self.batch)) for band in self.bands])
 
 
-class _Picture:
-    """One call: the arrays the backward pass needs, and both passes."""
+class _Interpolate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pixel: torch.Tensor, attributes: torch.Tensor, corners: _Corners) -> Any:
+        ctx.corners = corners
+        ctx.save_for_backward(attributes)
+        values = corners.values(attributes)
+        image = np.empty((*corners.batch.shape, values.shape[-1]), values.dtype)
+        corners.run(lambda n, top, bottom, *view: barycentric.forward(*view, image[n], top, bottom), values)
+        return torch.from_numpy(image)
 
-    def __init__(self, points: np.ndarray, attributes: np.ndarray, K: np.ndarray, scene: _Scene) -> None:
-        self.points, self.K, self.scene = points, K, scene
-        self.attributes = attributes[None] if attributes.ndim == 2 else attributes
-        self.views = len(points)
-        self.face = np.empty(0, np.int32)
-        self.vertices: Vertices
-        self.crossings: list[antialias.Crossings] = []
-        self.differences: list[np.ndarray] = []
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        corners: _Corners = ctx.corners
+        (attributes,) = ctx.saved_tensors
+        values = corners.values(attributes)
+        given = inputs.as_numpy(grad, values.dtype)
+        # One sum a band, and a view where views share the attributes: the order of adding never depends on threads.
+        first = {band[0]: b for b, band in enumerate(corners.bands)}
+        own = len(corners.batch) if corners.slices.shared else 1
+        grad_pixel = np.zeros((len(first), *corners.pixel.shape))
+        grad_values = np.zeros((len(first), own, *values.shape))
 
-    def forward(self) -> np.ndarray:
-        scene = self.scene
-        self.face, inverse, self.vertices = self._visibility()
-        image = np.empty((*self.face.shape, self.attributes.shape[-1] + 1), np.float32)
-
-        def fill(n: int, top: int, bottom: int) -> None:
-            interpolate.forward(*self._view(n), self.face[n], image[n], top, bottom)
-
-        _jit.run_all(fill, [(n, *band) for n in range(self.views) for band in self._bands()])
-        self.crossings = [None] * self.views  # type: ignore[list-item]
-        self.differences = [None] * self.views  # type: ignore[list-item]
-
-        def smooth(n: int) -> None:
-            found = antialias.find_crossings(
-                self.vertices.pixel[n], self.vertices.screen[n], scene.faces, NEAR, scene.edges, inverse[n]
-            )
-            difference = np.empty((len(found.inner), image.shape[-1]), np.float32)
-            flat = image[n].reshape(-1, image.shape[-1])
-            antialias.blend(flat, found.inner, found.outer, found.weight, found.share, difference)
-            self.crossings[n], self.differences[n] = found, difference
-
-        _jit.run_all(smooth, [(n,) for n in range(self.views)])
-        return image
-
-    def backward(self, grad: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``grad`` (N,H,W,C+1) -> gradients (N,V,3) with respect to K @ point and (N,V,C), float64."""
-        scene, bands = self.scene, self._bands()
-        grad_image = grad.copy()
-        grad_pixel = np.zeros((len(bands), *self.points.shape))
-        grad_attributes = np.zeros((len(bands), self.views, *self.attributes.shape[1:]))
-
-        def smooth(n: int) -> None:
-            flat, flat_before = (g[n].reshape(-1, g.shape[-1]) for g in (grad, grad_image))
-            antialias.blend_backward(
-                self.vertices.pixel[n], scene.edges.ends, self.crossings[n].arrays(), self.crossings[n].share,
-                self.differences[n], flat, flat_before, grad_pixel[0, n],
+        def work(n: int, top: int, bottom: int, *view: Any) -> None:
+            b = first[top]
+            into = grad_values[b, n] if corners.slices.shared else corners.slices.of(grad_values[b, 0], n)
+            barycentric.backward(
+                *view, given[n], top, bottom, corners.batch.vertices.of(grad_pixel[b], n), into
             )  # fmt: skip
 
-        def spread(n: int, b: int) -> None:
-            interpolate.backward(
-                *self._view(n), self.face[n], grad_image[n], *bands[b], grad_pixel[b, n], grad_attributes[b, n]
-            )
+        corners.run(work, values)
+        grad_attributes = torch.from_numpy(grad_values.sum((0, 1))).to(attributes.dtype)
+        return torch.from_numpy(grad_pixel.sum(0)), grad_attributes, None
 
-        _jit.run_all(smooth, [(n,) for n in range(self.views)])
-        if self.attributes.shape[-1]:
-            _jit.run_all(spread, [(n, b) for n in range(self.views) for b in range(len(bands))])
-        return grad_pixel.sum(0), grad_attributes.sum(0)
 
-    def _visibility(self) -> tuple[np.ndarray, np.ndarray, Vertices]:
-        scene = self.scene
-        if scene.rasterizer is None:
-            return visibility(self.points, scene.faces, self.K, scene.height, scene.width, cull=False, near=NEAR)
-        found = scene.rasterizer.rasterize(self.points, scene.faces, self.K, scene.height, scene.width)
-        vertices = project(self.points, self.K, scene.height, scene.width, NEAR)
-        return inputs.as_numpy(found.face, np.int32), 1 / inputs.as_numpy(found.depth, np.float32), vertices
+class _Antialias(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pixel: torch.Tensor, color: torch.Tensor, raster: Raster, edges: Sequence[Edges]) -> Any:
+        batch, vertices = raster.batch, raster.vertices
+        assert vertices is not None
+        ctx.raster, ctx.edges, ctx.dtype = raster, edges, color.dtype
+        face, channels = raster.face.numpy(), color.shape[-1]
+        given = inputs.as_numpy(color, np.float64 if color.dtype == torch.float64 else np.float32)
+        image = np.empty((*batch.shape, channels + 1), given.dtype)
+        parts = [(n, *band) for n in range(len(batch)) for band in bands(batch, vertices)]
+        _jit.run_all(lambda n, *rows: silhouette.compose(given[n], face[n], image[n], *rows), parts)
+        ctx.crossings = [None] * len(batch)
+        ctx.differences = [None] * len(batch)
 
-    def _view(self, n: int) -> tuple[np.ndarray, ...]:
-        attributes = self.attributes[n if len(self.attributes) > 1 else 0]
-        return self.vertices.pixel[n], self.scene.faces, attributes
+        def smooth(n: int) -> None:
+            pixel, screen = (batch.vertices.of(x, n) for x in (vertices.pixel, vertices.screen))
+            inverse = raster.inverse[n]
+            found = silhouette.find_crossings(pixel, screen, batch.faces[n], edges[n], inverse, raster.cull)
+            ctx.crossings[n], ctx.differences[n] = found, silhouette.blend_all(image[n], found)
 
-    def _bands(self) -> list[tuple[int, int]]:
-        return _jit.ranges(self.scene.height, BANDS if self.views == 1 else 1)
+        _jit.run_all(smooth, [(n,) for n in range(len(batch))])
+        return torch.from_numpy(image)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        raster: Raster = ctx.raster
+        batch, face = raster.batch, raster.face.numpy()
+        vertices = raster.vertices
+        assert vertices is not None
+        given = inputs.as_numpy(grad, np.float64 if ctx.dtype == torch.float64 else np.float32)
+        grad_color = np.empty((*batch.shape, given.shape[-1] - 1), given.dtype)
+        grad_pixel = np.zeros(vertices.pixel.shape)
+        parts = [(n, *band) for n in range(len(batch)) for band in bands(batch, vertices)]
+        _jit.run_all(lambda n, *rows: silhouette.decompose(given[n], face[n], grad_color[n], *rows), parts)
+
+        def smooth(n: int) -> None:
+            flat = (x[n].reshape(batch.height * batch.width, *x.shape[3:]) for x in (face, given, grad_color))
+            found: silhouette.Crossings = ctx.crossings[n]
+            silhouette.blend_backward(
+                batch.vertices.of(vertices.pixel, n), ctx.edges[n].ends, found.arrays(), found.share,
+                ctx.differences[n], *flat, batch.vertices.of(grad_pixel, n),
+            )  # fmt: skip
+
+        _jit.run_all(smooth, [(n,) for n in range(len(batch))])
+        return torch.from_numpy(grad_pixel), torch.from_numpy(grad_color).to(ctx.dtype), None, None

@@ -9,16 +9,17 @@ import numpy as np
 from v2m4.errors import InputError
 
 
-def as_numpy(value: Any, dtype: type) -> np.ndarray:
+def as_numpy(value: Any, dtype: Any) -> np.ndarray:
     """A numpy array or torch tensor -> contiguous numpy array of ``dtype`` (no copy where it fits already)."""
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
     return np.ascontiguousarray(value, dtype=dtype)
 
 
-def check_points(points: Any) -> np.ndarray:
-    """(N,V,3) or (V,3) -> (N,V,3) float32."""
-    array = as_numpy(points, np.float32)
+def check_points(points: Any, keep_double: bool = False) -> np.ndarray:
+    """(N,V,3) or (V,3) -> (N,V,3) float32; float64 where it was and may be kept."""
+    double = keep_double and str(getattr(points, "dtype", "")).endswith("float64")
+    array = as_numpy(points, np.float64 if double else np.float32)
     if array.ndim == 2:
         array = array[None]
     if array.ndim != 3 or array.shape[-1] != 3:

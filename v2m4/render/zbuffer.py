@@ -1,9 +1,11 @@
 """Visibility on the CPU: which triangle does each pixel centre see.
 
-The edge functions of two neighbours are exact negatives of each other, so that a pixel centre on their common edge is
-never missed: closed surfaces have no pinholes. A triangle covers the centres from its lowest coordinate up to, but not
-including, its highest. Where two triangles are equally near, the first in the list wins. All decisions are made in
-double precision from the float32 points, and depend on the input only, whatever the number of threads.
+Triangles are filled row by row. In a row, a triangle covers the pixels from the first whose centre is not left of its
+left edge up to, but not including, the first whose centre is not left of its right edge; rows likewise from its top to
+its bottom. Where an edge crosses a row is computed from the edge alone, so that the two triangles that share it agree
+to the last bit: closed surfaces have no pinholes, and no pixel belongs to both. Where two triangles are equally near,
+the first in the list wins. All decisions are made in double precision, and depend on the input only, whatever the
+number of threads.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ import numpy as np
 from v2m4.protocols import Fragments
 from v2m4.render import _jit, inputs
 from v2m4.render._jit import kernel
+from v2m4.render.barycentric import weights
+from v2m4.render.batch import Batch, make_batch
 
 #: Triangles are clipped at this camera z.
 NEAR = 1e-3
+#: Vertices of one view that are projected in one piece.
+CHUNK = 1 << 15
 
 
 class ZBuffer:
@@ -29,29 +35,27 @@ class ZBuffer:
     def __init__(self, near: float = NEAR) -> None:
         self.near = near
 
-    def rasterize(
-        self, points: np.ndarray, faces: np.ndarray, K: np.ndarray, height: int, width: int, cull: bool = False
-    ) -> Fragments:
+    def rasterize(self, points: Any, faces: Any, K: Any, height: int, width: int, cull: bool = False) -> Fragments:
         """See protocols.Rasterizer. InputError when points are not finite or shapes do not fit."""
-        points = inputs.check_points(points)
-        faces = inputs.check_faces(faces, points.shape[1])
-        K = inputs.check_intrinsics(K, len(points))
-        face, inverse, vertices = visibility(points, faces, K, height, width, cull=cull, near=self.near)
+        batch = make_batch(points, faces, K, height, width)
+        vertices = project(batch, self.near)
+        face, inverse = visibility(batch, vertices, cull=cull, near=self.near)
         barycentric = np.empty((*face.shape, 3), np.float32)
-        _jit.run_all(
-            lambda lo, hi: _barycentrics(vertices.pixel, faces, face, barycentric, lo, hi),
-            _jit.ranges(len(points) * height, _jit.thread_count()),
-        )
+
+        def fill(n: int, top: int, bottom: int) -> None:
+            weights(batch.vertices.of(vertices.pixel, n), batch.faces[n], face[n], barycentric[n], top, bottom)
+
+        _jit.run_all(fill, [(n, *band) for n in range(len(batch)) for band in bands(batch, vertices)])
         with np.errstate(divide="ignore"):
             return Fragments(face, 1 / inverse, barycentric)
 
 
 @dataclass(frozen=True)
 class Vertices:
-    """The vertices of N views on their way to the screen.
+    """The packed vertices of a batch on their way to the screen.
 
-    ``pixel`` (N,V,3) float64: K @ point, homogeneous pixel coordinates. ``screen`` (N,V,3) float64: pixel x, pixel y
-    and 1/z, all 0 for a vertex that is not in front of the near plane. ``cell`` (N,V,2) int32: the first column and row
+    ``pixel`` (P,3) float64: K @ point, homogeneous pixel coordinates. ``screen`` (P,3) float64: pixel x, pixel y
+    and 1/z, all 0 for a vertex that is not in front of the near plane. ``cell`` (P,2) int32: the first column and row
     whose centre is not left of or above the vertex, kept inside 0..W and 0..H; row -1 when it is not in front.
     """
 
@@ -60,59 +64,75 @@ class Vertices:
     cell: np.ndarray
 
 
-def visibility(
-    points: np.ndarray, faces: np.ndarray, K: np.ndarray, height: int, width: int, *, cull: bool, near: float
-) -> tuple[np.ndarray, np.ndarray, Vertices]:
-    """Checked arrays -> face (N,H,W) int32, inverse depth (N,H,W) float32 (0: nothing), vertices."""
-    inputs.check_size(height, width)
-    views = len(points)
-    face = np.empty((views, height, width), np.int32)
-    inverse = np.empty((views, height, width), np.float32)
-    vertices = project(points, K, height, width, near)
-
-    def fill(first: int, last: int, top: int, bottom: int) -> None:
-        arrays = (vertices.pixel, vertices.screen, vertices.cell)
-        _visibility(*arrays, faces, near, cull, face, inverse, first, last, top, bottom)
-
-    threads = _jit.thread_count()
-    if views == 1:
-        _jit.run_all(fill, [(0, 1, top, bottom) for top, bottom in _jit.ranges(height, threads)])
-    else:
-        _jit.run_all(fill, [(first, last, 0, height) for first, last in _jit.ranges(views, threads)])
-    return face, inverse, vertices
-
-
-def project(points: np.ndarray, K: np.ndarray, height: int, width: int, near: float) -> Vertices:
-    """Checked arrays -> vertices on screen. InputError when a point is not finite."""
-    shape = points.shape
-    out = Vertices(np.empty(shape), np.empty(shape), np.empty((*shape[:2], 2), np.int32))
-    bad = np.zeros(len(points), np.bool_)
+def project(batch: Batch, near: float = NEAR) -> Vertices:
+    """The vertices of a batch on screen. InputError when a point is not finite."""
+    shape = batch.points.shape
+    out = Vertices(np.empty(shape), np.empty(shape), np.empty((shape[0], 2), np.int32))
+    start = batch.vertices.start
+    tasks = [
+        (n, low, min(low + CHUNK, start[n + 1]))
+        for n in range(len(batch))
+        for low in range(start[n], start[n + 1], CHUNK)
+    ]
+    bad = np.zeros(len(tasks), np.bool_)
 
     def some(first: int, last: int) -> None:
-        for n in range(first, last):
-            bad[n] = _project(points[n], K[n], near, height, width, out.pixel[n], out.screen[n], out.cell[n])
+        for t in range(first, last):
+            n, low, high = tasks[t]
+            part = (a[low:high] for a in (out.pixel, out.screen, out.cell))
+            bad[t] = _project(batch.points[low:high], batch.K[n], near, batch.height, batch.width, *part)
 
-    _jit.run_all(some, _jit.ranges(len(points), _jit.thread_count()))
+    _jit.run_all(some, _jit.ranges(len(tasks), _jit.thread_count()))
     if bad.any():
         inputs.refuse_not_finite()
     return out
 
 
+def visibility(batch: Batch, vertices: Vertices, *, cull: bool, near: float = NEAR) -> tuple[np.ndarray, np.ndarray]:
+    """Face (N,H,W) int32, -1 where there is nothing, and inverse depth (N,H,W) float32, 0 where there is nothing."""
+    face = np.empty(batch.shape, np.int32)
+    inverse = np.empty(batch.shape, np.float32)
+
+    def fill(n: int, top: int, bottom: int) -> None:
+        arrays = (batch.vertices.of(a, n) for a in (vertices.pixel, vertices.screen, vertices.cell))
+        _visibility(*arrays, batch.faces[n], near, cull, face[n].reshape(-1), inverse[n].reshape(-1),
+                    batch.width, top, bottom)  # fmt: skip
+
+    _jit.run_all(fill, [(n, *band) for n in range(len(batch)) for band in bands(batch, vertices)])
+    return face, inverse
+
+
+def bands(batch: Batch, vertices: Vertices) -> list[tuple[int, int]]:
+    """The rows [top, bottom) in which the pictures of a batch are worked on: all at once where there are several views,
+    else cut in two where half of the vertices lie above. Never dependent on the number of threads, because the order
+    in which gradients are summed follows from it."""
+    if len(batch) != 1 or batch.height < 2:
+        return [(0, batch.height)]
+    rows = vertices.cell[:: max(1, len(vertices.cell) // 512), 1]
+    middle = int(np.median(rows)) if len(rows) else batch.height // 2
+    middle = min(max(middle, 1), batch.height - 1)
+    return [(0, middle), (middle, batch.height)]
+
+
 def masks(points: Any, faces: Any, K: Any, height: int, width: int) -> np.ndarray:
     """(N,H,W) bool: is the pixel's centre covered. Forward only, made for thousands of small views.
 
-    ``points`` (N,V,3) in OpenCV camera coordinates, ``faces`` (F,3), ``K`` (3,3) or (N,3,3) in pixels.
+    ``points`` (N,V,3) in OpenCV camera coordinates, ``faces`` (F,3), or sequences of both; ``K`` (3,3) or (N,3,3) in
+    pixels. InputError as for ``ZBuffer.rasterize``.
     """
-    points = inputs.check_points(points)
-    faces = inputs.check_faces(faces, points.shape[1])
-    K = inputs.check_intrinsics(K, len(points))
-    inputs.check_size(height, width)
-    out = np.empty((len(points), height, width), np.bool_)
-    bad = np.zeros(len(points), np.bool_)
-    _jit.run_all(
-        lambda lo, hi: _coverage(points, faces, K, NEAR, out, bad, lo, hi),
-        _jit.ranges(len(points), _jit.thread_count()),
-    )
+    batch = make_batch(points, faces, K, height, width)
+    out = np.empty(batch.shape, np.bool_)
+    bad = np.zeros(len(batch), np.bool_)
+    start = batch.vertices.start
+
+    def some(first: int, last: int) -> None:
+        most = max(start[n + 1] - start[n] for n in range(first, last))
+        work = np.empty((most, 3)), np.empty((most, 3)), np.empty((most, 2), np.int32)
+        for n in range(first, last):
+            bad[n] = _mask(batch.vertices.of(batch.points, n), batch.faces[n], batch.K[n], NEAR, *work, out[n])
+
+    if len(batch):
+        _jit.run_all(some, _jit.ranges(len(batch), _jit.thread_count()))
     if bad.any():
         inputs.refuse_not_finite()
     return out
@@ -123,8 +143,9 @@ def masks(points: Any, faces: Any, K: Any, height: int, width: int) -> np.ndarra
 
 @kernel
 def _cell(value, size):
-    """The first pixel whose centre is not below ``value``, inside 0..size."""
-    return np.int32(np.ceil(min(max(value, 0.0), size + 0.5) - 0.5))
+    """The first pixel whose centre is not below ``value``, inside 0..size; 0 for what is not a number."""
+    value = value if value > 0.0 else 0.0
+    return np.int32(np.ceil(min(value, size + 0.5) - 0.5))
 
 
 @kernel
@@ -170,160 +191,122 @@ def _clip(pixel, screen, near, triangle, out):
 
 
 @kernel
-def _visibility(pixel, screen, cell, faces, near, cull, face, inverse, first, last, top, bottom):
-    """Views first..last-1, rows top..bottom-1."""
-    for n in range(first, last):
-        _visibility_view(pixel[n], screen[n], cell[n], faces, near, cull, face[n], inverse[n], top, bottom)
-
-
-@kernel
-def _visibility_view(pixel, screen, cell, faces, near, cull, face, inverse, top, bottom):
-    face[top:bottom] = -1
-    inverse[top:bottom] = 0.0
+def _visibility(pixel, screen, cell, faces, near, cull, face, inverse, width, top, bottom):
+    """Rows top..bottom-1 of one view; ``face`` and ``inverse`` (H*W,)."""
+    for q in range(top * width, bottom * width):
+        face[q] = -1
+        inverse[q] = 0.0
     for f in range(len(faces)):
         i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
-        y0, y1 = min(cell[i, 1], cell[j, 1], cell[k, 1]), max(cell[i, 1], cell[j, 1], cell[k, 1])
-        if y0 < 0:
-            if y1 >= 0:
-                _fill_clipped(pixel, screen, faces[f], near, f, cull, top, bottom, face, inverse)
-            continue
-        y0, y1 = max(y0, top), min(y1, bottom)
-        if y0 >= y1:
-            continue
-        x0, x1 = min(cell[i, 0], cell[j, 0], cell[k, 0]), max(cell[i, 0], cell[j, 0], cell[k, 0])
-        if x0 < x1:
-            _fill(
-                screen[i, 0], screen[i, 1], screen[i, 2], screen[j, 0], screen[j, 1], screen[j, 2],
-                screen[k, 0], screen[k, 1], screen[k, 2], x0, x1, y0, y1, f, cull, face, inverse,
-            )  # fmt: skip
+        ri, rj, rk = cell[i, 1], cell[j, 1], cell[k, 1]
+        if min(ri, rj, rk) < 0:
+            if max(ri, rj, rk) >= 0:
+                corner = np.empty((4, 3))
+                for m in range(2, _clip(pixel, screen, near, faces[f], corner)):
+                    _fill_corners(corner, m, f, cull, face, inverse, width, top, bottom)
+        elif max(min(ri, rj, rk), top) < min(max(ri, rj, rk), bottom) and _wide(cell, i, j, k):
+            _fill(screen, i, j, k, ri, rj, rk, f, cull, face, inverse, width, top, bottom)
 
 
 @kernel
-def _fill_clipped(pixel, screen, triangle, near, f, cull, top, bottom, face, inverse):
-    height, width = face.shape
-    c = np.empty((4, 3))
-    count = _clip(pixel, screen, near, triangle, c)
-    for m in range(2, count):
-        x0 = _cell(min(c[0, 0], c[m - 1, 0], c[m, 0]), width)
-        x1 = _cell(max(c[0, 0], c[m - 1, 0], c[m, 0]), width)
-        y0 = max(_cell(min(c[0, 1], c[m - 1, 1], c[m, 1]), height), top)
-        y1 = min(_cell(max(c[0, 1], c[m - 1, 1], c[m, 1]), height), bottom)
-        _fill(
-            c[0, 0], c[0, 1], c[0, 2], c[m - 1, 0], c[m - 1, 1], c[m - 1, 2], c[m, 0], c[m, 1], c[m, 2],
-            x0, x1, y0, y1, f, cull, face, inverse,
-        )  # fmt: skip
+def _wide(cell, i, j, k):
+    """Is there a column whose centre lies between the corners."""
+    return min(cell[i, 0], cell[j, 0], cell[k, 0]) < max(cell[i, 0], cell[j, 0], cell[k, 0])
 
 
 @kernel
-def _fill(ax, ay, az, bx, by, bz, cx, cy, cz, x0, x1, y0, y1, f, cull, face, inverse):
-    """Draw one triangle of corners (pixel x, y, 1/z) into a box of pixels; the larger 1/z wins."""
-    area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
-    if area == 0.0 or (cull and area > 0.0):  # y points down: counter-clockwise from outside is negative
+def _fill_corners(corner, m, f, cull, face, inverse, width, top, bottom):
+    """Draw the triangle of corners 0, m - 1 and m."""
+    a, b, c = _cell(corner[0, 1], bottom), _cell(corner[m - 1, 1], bottom), _cell(corner[m, 1], bottom)
+    _fill(corner, 0, m - 1, m, a, b, c, f, cull, face, inverse, width, top, bottom)
+
+
+@kernel
+def _fill(screen, i, j, k, ri, rj, rk, f, cull, face, inverse, width, top, bottom):
+    """Draw the triangle i, j, k, whose corners lie in rows ri, rj, rk; the larger 1/z wins."""
+    i, j, k, ri, rj, rk, odd = _by_row(i, j, k, ri, rj, rk)
+    ax, ay, az = screen[i, 0], screen[i, 1], screen[i, 2]
+    bx, by, bz = screen[j, 0] - ax, screen[j, 1] - ay, screen[j, 2] - az
+    cx, cy, cz = screen[k, 0] - ax, screen[k, 1] - ay, screen[k, 2] - az
+    area = bx * cy - by * cx
+    # y points down: counter-clockwise from outside is negative.
+    if bx * cy == by * cx or (cull and (area > 0.0) != odd):
         return
-    flip = area < 0.0
-    bx, cx = (cx, bx) if flip else (bx, cx)
-    by, cy = (cy, by) if flip else (by, cy)
-    bz, cz = (cz, bz) if flip else (bz, cz)
-    scale = 1.0 / abs(area)
-    az, bz, cz = az * scale, bz * scale, cz * scale
-    # Along a row the edge functions are r + p x with x counted from the picture's first column, not from the box:
-    # both triangles of an edge then compute exact negatives.
-    ax, bx, cx = ax - 0.5, bx - 0.5, cx - 0.5
-    pa, pb, pc = by - cy, cy - ay, ay - by
-    pz = pa * az + pb * bz + pc * cz
-    for row in range(y0, y1):
-        ya, yb, yc = ay - (row + 0.5), by - (row + 0.5), cy - (row + 0.5)
-        ra, rb, rc = bx * yc - yb * cx, cx * ya - yc * ax, ax * yb - ya * bx
-        rz = ra * az + rb * bz + rc * cz
-        for column in range(x0, x1):
-            x = float(column)
-            z = np.float32(rz + x * pz)
-            # One test, not four: these branches cannot be foreseen by the processor.
-            if (min(min(ra + x * pa, rb + x * pb), rc + x * pc) >= 0.0) & (z > inverse[row, column]):
-                inverse[row, column] = z
-                face[row, column] = f
+    zx, zy = (bz * cy - cz * by) / area, (cz * bx - bz * cx) / area
+    zc = az + (0.5 - ax) * zx + (0.5 - ay) * zy
+    long_at, long_by, upper_at, upper_by, lower_at, lower_by = _sides(screen, i, j, k, ri, rj, rk)
+    for row in range(max(ri, top), min(rk, bottom)):
+        short_at, short_by = (upper_at, upper_by) if row < rj else (lower_at, lower_by)
+        first, last = _cell(long_at + row * long_by, width), _cell(short_at + row * short_by, width)
+        first, last = min(first, last), max(first, last)
+        z_row = zc + row * zy
+        start = np.uint64(row * width)
+        for column in range(first, last):
+            z = np.float32(z_row + column * zx)
+            q = start + np.uint64(column)
+            if z > inverse[q]:
+                inverse[q] = z
+                face[q] = f
 
 
 @kernel
-def _coverage(points, faces, K, near, out, bad, first, last):
-    count = points.shape[1]
-    pixel, screen, cell = np.empty((count, 3)), np.empty((count, 3)), np.empty((count, 2), np.int32)
-    for n in range(first, last):
-        bad[n] = _project(points[n], K[n], near, out.shape[1], out.shape[2], pixel, screen, cell)
-        _coverage_view(pixel, screen, cell, faces, near, out[n])
+def _by_row(i, j, k, ri, rj, rk):
+    """The corners from top to bottom, their rows, and whether that turned the triangle over."""
+    first = ri > rj
+    i, j, ri, rj = (j, i, rj, ri) if first else (i, j, ri, rj)
+    second = rj > rk
+    j, k, rj, rk = (k, j, rk, rj) if second else (j, k, rj, rk)
+    third = ri > rj
+    i, j, ri, rj = (j, i, rj, ri) if third else (i, j, ri, rj)
+    return i, j, k, ri, rj, rk, first ^ second ^ third
 
 
 @kernel
-def _coverage_view(pixel, screen, cell, faces, near, out):
+def _sides(screen, i, j, k, ri, rj, rk):
+    """Where the long edge and the two short ones cross the centre line of a row: at + row * by, one pair each.
+
+    Every edge runs from its upper to its lower corner, whichever triangle asks: both get the same bits.
+    """
+    ax, ay, bx, by, cx, cy = screen[i, 0], screen[i, 1], screen[j, 0], screen[j, 1], screen[k, 0], screen[k, 1]
+    long_by = (cx - ax) / (cy - ay)
+    upper_by = (bx - ax) / (by - ay) if ri < rj else 0.0
+    lower_by = (cx - bx) / (cy - by) if rj < rk else 0.0
+    return (
+        ax + (0.5 - ay) * long_by, long_by, ax + (0.5 - ay) * upper_by, upper_by, bx + (0.5 - by) * lower_by, lower_by,
+    )  # fmt: skip
+
+
+@kernel
+def _mask(points, faces, K, near, pixel, screen, cell, out):
+    """One view's mask, with room for its vertices; returns True when a point is not finite."""
     height, width = out.shape
+    bad = _project(points, K, near, height, width, pixel, screen, cell)
     out[:] = False
     for f in range(len(faces)):
         i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
-        y0, y1 = min(cell[i, 1], cell[j, 1], cell[k, 1]), max(cell[i, 1], cell[j, 1], cell[k, 1])
-        if y0 < 0:
-            if y1 >= 0:
-                c = np.empty((4, 3))
-                count = _clip(pixel, screen, near, faces[f], c)
-                for m in range(2, count):
-                    x0 = _cell(min(c[0, 0], c[m - 1, 0], c[m, 0]), width)
-                    x1 = _cell(max(c[0, 0], c[m - 1, 0], c[m, 0]), width)
-                    y0 = _cell(min(c[0, 1], c[m - 1, 1], c[m, 1]), height)
-                    y1 = _cell(max(c[0, 1], c[m - 1, 1], c[m, 1]), height)
-                    _cover(c[0, 0], c[0, 1], c[m - 1, 0], c[m - 1, 1], c[m, 0], c[m, 1], x0, x1, y0, y1, out)
-            continue
-        if y0 >= y1:
-            continue
-        x0, x1 = min(cell[i, 0], cell[j, 0], cell[k, 0]), max(cell[i, 0], cell[j, 0], cell[k, 0])
-        if x0 < x1:
-            _cover(
-                screen[i, 0], screen[i, 1], screen[j, 0], screen[j, 1], screen[k, 0], screen[k, 1],
-                x0, x1, y0, y1, out,
-            )  # fmt: skip
+        ri, rj, rk = cell[i, 1], cell[j, 1], cell[k, 1]
+        if min(ri, rj, rk) < 0:
+            if max(ri, rj, rk) >= 0:
+                corner = np.empty((4, 3))
+                for m in range(2, _clip(pixel, screen, near, faces[f], corner)):
+                    a, b, c = corner[0, 1], corner[m - 1, 1], corner[m, 1]
+                    _cover(corner, 0, m - 1, m, _cell(a, height), _cell(b, height), _cell(c, height), out)
+        elif min(ri, rj, rk) < max(ri, rj, rk) and _wide(cell, i, j, k):
+            _cover(screen, i, j, k, ri, rj, rk, out)
+    return bad
 
 
 @kernel
-def _cover(ax, ay, bx, by, cx, cy, x0, x1, y0, y1, out):
+def _cover(screen, i, j, k, ri, rj, rk, out):
     """``_fill`` without depth."""
-    area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
-    if area == 0.0:
+    i, j, k, ri, rj, rk, _ = _by_row(i, j, k, ri, rj, rk)
+    bx, by = screen[j, 0] - screen[i, 0], screen[j, 1] - screen[i, 1]
+    if bx * (screen[k, 1] - screen[i, 1]) == by * (screen[k, 0] - screen[i, 0]):
         return
-    flip = area < 0.0
-    bx, cx = (cx, bx) if flip else (bx, cx)
-    by, cy = (cy, by) if flip else (by, cy)
-    ax, bx, cx = ax - 0.5, bx - 0.5, cx - 0.5
-    pa, pb, pc = by - cy, cy - ay, ay - by
-    for row in range(y0, y1):
-        ya, yb, yc = ay - (row + 0.5), by - (row + 0.5), cy - (row + 0.5)
-        ra, rb, rc = bx * yc - yb * cx, cx * ya - yc * ax, ax * yb - ya * bx
-        for column in range(x0, x1):
-            x = float(column)
-            out[row, column] |= (ra + x * pa >= 0.0) & (rb + x * pb >= 0.0) & (rc + x * pc >= 0.0)
-
-
-@kernel
-def weights(pixel, i, j, k, x, y):
-    """Unnormalised perspective-correct weights of the corners i, j, k at pixel position (x, y).
-
-    In homogeneous pixel coordinates seen from the pixel, the weight of a corner is the cross product of the other two:
-    no division by a corner's depth, so that corners behind the camera do no harm.
-    """
-    ax, ay = pixel[i, 0] - x * pixel[i, 2], pixel[i, 1] - y * pixel[i, 2]
-    bx, by = pixel[j, 0] - x * pixel[j, 2], pixel[j, 1] - y * pixel[j, 2]
-    cx, cy = pixel[k, 0] - x * pixel[k, 2], pixel[k, 1] - y * pixel[k, 2]
-    return bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx
-
-
-@kernel
-def _barycentrics(pixel, faces, face, out, first, last):
-    """Rows first..last-1 of all views, counted through."""
-    height = face.shape[1]
-    for r in range(first, last):
-        n, row = r // height, r % height
-        for column in range(face.shape[2]):
-            f = face[n, row, column]
-            if f < 0:
-                out[n, row, column] = 0.0
-                continue
-            a, b, c = weights(pixel[n], faces[f, 0], faces[f, 1], faces[f, 2], column + 0.5, row + 0.5)
-            scale = 1.0 / (a + b + c)
-            out[n, row, column, 0], out[n, row, column, 1], out[n, row, column, 2] = a * scale, b * scale, c * scale
+    width = out.shape[1]
+    long_at, long_by, upper_at, upper_by, lower_at, lower_by = _sides(screen, i, j, k, ri, rj, rk)
+    for row in range(ri, rk):
+        short_at, short_by = (upper_at, upper_by) if row < rj else (lower_at, lower_by)
+        first, last = _cell(long_at + row * long_by, width), _cell(short_at + row * short_by, width)
+        for column in range(min(first, last), max(first, last)):
+            out[row, column] = True

@@ -16,6 +16,7 @@ import numpy as np
 
 from v2m4.render._jit import kernel
 from v2m4.render.edges import Edges
+from v2m4.render.zbuffer import NEAR
 
 #: An edge is in front of what the outer pixel shows when its 1/z is larger by this share.
 OUTER_MARGIN = 1e-4
@@ -53,21 +54,32 @@ class Crossings:
 
 
 def find_crossings(
-    pixel: np.ndarray, screen: np.ndarray, faces: np.ndarray, near: float, edges: Edges, inverse: np.ndarray
+    pixel: np.ndarray, screen: np.ndarray, faces: np.ndarray, edges: Edges, inverse: np.ndarray, cull: bool
 ) -> Crossings:
-    """Crossings of one view: ``pixel`` and ``screen`` (V,3), ``inverse`` (H,W) the inverse depth seen by each pixel."""
+    """Crossings of one view: ``pixel`` and ``screen`` (V,3), ``inverse`` (H,W) the inverse depth seen by each pixel.
+
+    ``cull``: faces seen from behind were not drawn, so an edge between one of them and another face is a border.
+    """
     facing = np.empty(len(faces), np.int8)
-    _facing(pixel, screen, faces, facing)
+    _facing(pixel, screen, faces, cull, facing)
     table = (edges.ends, edges.start, edges.sides)
     found = np.empty(len(edges.ends), np.int32)
     side = np.empty(len(edges.ends), np.int8)
-    count, capacity = _silhouettes(pixel, facing, table, near, inverse.shape[0], inverse.shape[1], found, side)
+    count, capacity = _silhouettes(pixel, facing, table, NEAR, inverse.shape[0], inverse.shape[1], found, side)
     out = Crossings(capacity)
-    return out.cut(_walk(pixel, edges.ends, found[:count], side, near, inverse, out.arrays()))
+    return out.cut(_walk(pixel, edges.ends, found[:count], side, NEAR, inverse, out.arrays()))
+
+
+def blend_all(image: np.ndarray, found: Crossings) -> np.ndarray:
+    """Blend ``image`` (H,W,C) in place; (M,C) inner minus outer before that."""
+    difference = np.empty((len(found.inner), image.shape[-1]), image.dtype)
+    flat = image.reshape(-1, image.shape[-1])
+    blend(flat, found.inner, found.outer, found.weight, found.share, difference)
+    return difference
 
 
 @kernel
-def _facing(pixel, screen, faces, facing):
+def _facing(pixel, screen, faces, cull, facing):
     """+1, -1 or 0: how the faces turn on screen (+1: towards y from x, away from the viewer for a closed surface)."""
     for f in range(len(faces)):
         i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
@@ -80,7 +92,7 @@ def _facing(pixel, screen, faces, facing):
                 + pixel[i, 1] * (pixel[j, 2] * pixel[k, 0] - pixel[j, 0] * pixel[k, 2])
                 + pixel[i, 2] * (pixel[j, 0] * pixel[k, 1] - pixel[j, 1] * pixel[k, 0])
             )
-        facing[f] = 1 if turn > 0 else (-1 if turn < 0 else 0)
+        facing[f] = (turn > 0.0 and not cull) - (turn < 0.0)
 
 
 @kernel
@@ -123,9 +135,7 @@ def _silhouettes(pixel, facing, table, near, height, width, found, side):
     for e in range(len(ends)):
         positive, negative = False, False
         for s in range(start[e], start[e + 1]):
-            turn = facing[sides[s] >> 1]
-            if sides[s] & 1:
-                turn = -turn
+            turn = facing[sides[s] >> 1] * (1 - 2 * (sides[s] & 1))  # no branch: it could not be foreseen
             positive |= turn > 0
             negative |= turn < 0
         if positive == negative:  # seen from both sides, or nothing but faces seen edge-on
@@ -204,6 +214,28 @@ def _walk(pixel, ends, found, side, near, inverse, out):
 
 
 @kernel
+def compose(color, face, image, top, bottom):
+    """Rows of ``image`` (H,W,C+1): ``color`` (H,W,C) and coverage 1 where there is a face, 0 elsewhere."""
+    channels = color.shape[2]
+    for row in range(top, bottom):
+        for column in range(face.shape[1]):
+            seen = face[row, column] >= 0
+            for c in range(channels):
+                image[row, column, c] = color[row, column, c] if seen else 0.0
+            image[row, column, channels] = seen
+
+
+@kernel
+def decompose(grad, face, grad_color, top, bottom):
+    """The gradient of ``compose`` for rows of ``grad_color`` (H,W,C)."""
+    for row in range(top, bottom):
+        for column in range(face.shape[1]):
+            seen = face[row, column] >= 0
+            for c in range(grad_color.shape[2]):
+                grad_color[row, column, c] = grad[row, column, c] if seen else 0.0
+
+
+@kernel
 def blend(image, inner, outer, weight, share, difference):
     """Blend ``image`` (P,C) in place.
 
@@ -211,37 +243,40 @@ def blend(image, inner, outer, weight, share, difference):
     1 where the crossings around one pixel ask for more than all of it, so that the result is never outside the colours
     that are mixed (coverage stays in [0, 1]).
     """
-    asked = np.zeros(len(image), np.float32)
+    asked = np.zeros(len(image))
     for m in range(len(inner)):
         for c in range(image.shape[1]):
             difference[m, c] = image[inner[m], c] - image[outer[m], c]
         asked[outer[m] if weight[m] > 0 else inner[m]] += abs(weight[m])
     for m in range(len(inner)):
         to = outer[m] if weight[m] > 0 else inner[m]
-        share[m] = 1.0 / max(float(asked[to]), 1.0)
-        w = np.float32(weight[m] * share[m])
+        share[m] = 1.0 / max(asked[to], 1.0)
+        w = weight[m] * share[m]
         for c in range(image.shape[1]):
             image[to, c] += w * difference[m, c]
 
 
 @kernel
-def blend_backward(pixel, ends, crossings, share, difference, grad, grad_image, grad_pixel):
+def blend_backward(pixel, ends, crossings, share, difference, face, grad, grad_color, grad_pixel):
     """The gradient of ``blend``.
 
-    ``grad`` (P,C) of the blended image -> added to ``grad_image`` (P,C), of the image before (which starts as a copy
-    of ``grad``), and to ``grad_pixel`` (V,3), with respect to ``pixel``. ``share`` is taken as constant: where it
-    limits a pixel, the area still changes with every edge around it.
+    ``grad`` (P,C+1) of the blended image -> added to ``grad_color`` (P,C), of the colour before (which starts as
+    ``decompose`` leaves it), and to ``grad_pixel`` (V,3), with respect to ``pixel``. ``share`` is taken as constant:
+    where it limits a pixel, the area still changes with every edge around it. ``face`` (P,).
     """
+    channels = grad_color.shape[1]
     inner, outer, edge, weight, at, axis, sign = crossings
     for m in range(len(inner)):
         a, b = inner[m], outer[m]
         to = b if weight[m] > 0 else a
-        w = np.float32(weight[m] * share[m])
-        g = 0.0
-        for c in range(grad.shape[1]):
+        w = weight[m] * share[m]
+        g = float(grad[to, channels]) * difference[m, channels]
+        for c in range(channels):
             g += float(grad[to, c]) * difference[m, c]
-            grad_image[a, c] += w * grad[to, c]
-            grad_image[b, c] -= w * grad[to, c]
+            if face[a] >= 0:
+                grad_color[a, c] += w * grad[to, c]
+            if face[b] >= 0:
+                grad_color[b, c] -= w * grad[to, c]
         if g == 0.0:
             continue
         # The crossing lies on the line l = p x q through the two ends in homogeneous pixel coordinates.
