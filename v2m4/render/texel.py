@@ -142,10 +142,16 @@ def _axis(position, size, repeat):
 
 
 @kernel
-def _corners(offset, width, left, right, upper, lower):
-    """Indices of four texels. Without a sign: numba then need not look for indices counted from the end."""
+def _corners(table, k, u, v, repeat):
+    """The four texels of level ``k`` around a UV, and where between them it is, across and down.
+
+    Indices without a sign: numba then need not look for those counted from the end.
+    """
+    offset, height, width = table[k, 0], table[k, 1], table[k, 2]
+    left, right, x = _axis(u, width, repeat)
+    upper, lower, y = _axis(v, height, repeat)
     upper, lower = offset + upper * width, offset + lower * width
-    return np.uint64(upper + left), np.uint64(upper + right), np.uint64(lower + left), np.uint64(lower + right)
+    return np.uint64(upper + left), np.uint64(upper + right), np.uint64(lower + left), np.uint64(lower + right), x, y
 
 
 @kernel
@@ -174,11 +180,8 @@ def _sample(texels, table, uv, level, repeat, out, first, last):
                 for n in range(out.shape[2]):
                     out[row, column, n] = 0.0
                 for k in range(finest, finest + 2 if share > 0.0 else finest + 1):
-                    offset, height, width = table[k, 0], table[k, 1], table[k, 2]
+                    a, b, c, d, x, y = _corners(table, k, u, v, repeat)
                     weight = share if k > finest else 1.0 - share
-                    i0, i1, x = _axis(u, width, repeat)
-                    j0, j1, y = _axis(v, height, repeat)
-                    a, b, c, d = _corners(offset, width, i0, i1, j0, j1)
                     wa, wb = weight * (1.0 - y) * (1.0 - x), weight * (1.0 - y) * x
                     wc, wd = weight * y * (1.0 - x), weight * y * x
                     for n in range(out.shape[2]):
@@ -203,19 +206,16 @@ def _gradient_of_uv(texels, table, uv, level, grad, out, repeat, first, last):
                         finest = int(level[row, column])
                         share = level[row, column] - float(finest)
                     for k in range(finest, finest + 2 if share > 0.0 else finest + 1):
-                        offset, height, width = table[k, 0], table[k, 1], table[k, 2]
+                        a, b, c, d, x, y = _corners(table, k, u, v, repeat)
                         weight = share if k > finest else 1.0 - share
-                        i0, i1, x = _axis(u, width, repeat)
-                        j0, j1, y = _axis(v, height, repeat)
-                        a, b, c, d = _corners(offset, width, i0, i1, j0, j1)
                         gx, gy = 0.0, 0.0
                         for n in range(grad.shape[2]):
                             g = float(grad[row, column, n])
                             ta, tb, tc, td = texels[a, n], texels[b, n], texels[c, n], texels[d, n]
                             gx += g * ((tb - ta) * (1.0 - y) + (td - tc) * y)
                             gy += g * ((tc - ta) * (1.0 - x) + (td - tb) * x)
-                        gu += weight * width * gx
-                        gv += weight * height * gy
+                        gu += weight * table[k, 2] * gx
+                        gv += weight * table[k, 1] * gy
                 out[row, column, 0], out[row, column, 1] = gu, gv
 
 
@@ -243,7 +243,8 @@ def _gradient_of_texels(texels, table, uv, level, grad, repeat, part, parts):
                     if not (upper or lower):
                         continue
                     i0, i1, x = _axis(u, width, repeat)
-                    a, b, c, d = _corners(offset, width, i0, i1, j0, j1)
+                    j0, j1 = offset + j0 * width, offset + j1 * width
+                    a, b, c, d = np.uint64(j0 + i0), np.uint64(j0 + i1), np.uint64(j1 + i0), np.uint64(j1 + i1)
                     wa, wb = weight * (1.0 - y) * (1.0 - x), weight * (1.0 - y) * x
                     wc, wd = weight * y * (1.0 - x), weight * y * x
                     for n in range(grad.shape[2]):
