@@ -17,7 +17,7 @@ import numpy as np
 
 from v2m4.protocols import Fragments
 from v2m4.render import _jit, inputs
-from v2m4.render._jit import kernel
+from v2m4.render._jit import inlined, kernel
 from v2m4.render.barycentric import weights
 from v2m4.render.batch import Batch, make_batch
 
@@ -197,7 +197,8 @@ def _visibility(pixel, screen, cell, faces, near, cull, face, inverse, width, to
         face[q] = -1
         inverse[q] = 0.0
     for f in range(len(faces)):
-        i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
+        # Without a sign, an index is not tested for counting from the end.
+        i, j, k = np.uint64(faces[f, 0]), np.uint64(faces[f, 1]), np.uint64(faces[f, 2])
         ri, rj, rk = cell[i, 1], cell[j, 1], cell[k, 1]
         if min(ri, rj, rk) < 0:
             if max(ri, rj, rk) >= 0:
@@ -208,7 +209,7 @@ def _visibility(pixel, screen, cell, faces, near, cull, face, inverse, width, to
             _fill(screen, i, j, k, ri, rj, rk, f, cull, face, inverse, width, top, bottom)
 
 
-@kernel
+@inlined
 def _wide(cell, i, j, k):
     """Is there a column whose centre lies between the corners."""
     return min(cell[i, 0], cell[j, 0], cell[k, 0]) < max(cell[i, 0], cell[j, 0], cell[k, 0])
@@ -218,10 +219,10 @@ def _wide(cell, i, j, k):
 def _fill_corners(corner, m, f, cull, face, inverse, width, top, bottom):
     """Draw the triangle of corners 0, m - 1 and m."""
     a, b, c = _cell(corner[0, 1], bottom), _cell(corner[m - 1, 1], bottom), _cell(corner[m, 1], bottom)
-    _fill(corner, 0, m - 1, m, a, b, c, f, cull, face, inverse, width, top, bottom)
+    _fill(corner, np.uint64(0), np.uint64(m - 1), np.uint64(m), a, b, c, f, cull, face, inverse, width, top, bottom)
 
 
-@kernel
+@inlined
 def _fill(screen, i, j, k, ri, rj, rk, f, cull, face, inverse, width, top, bottom):
     """Draw the triangle i, j, k, whose corners lie in rows ri, rj, rk; the larger 1/z wins."""
     i, j, k, ri, rj, rk, odd = _by_row(i, j, k, ri, rj, rk)
@@ -232,7 +233,8 @@ def _fill(screen, i, j, k, ri, rj, rk, f, cull, face, inverse, width, top, botto
     # y points down: counter-clockwise from outside is negative.
     if bx * cy == by * cx or (cull and (area > 0.0) != odd):
         return
-    zx, zy = (bz * cy - cz * by) / area, (cz * bx - bz * cx) / area
+    scale = 1.0 / area
+    zx, zy = (bz * cy - cz * by) * scale, (cz * bx - bz * cx) * scale
     zc = az + (0.5 - ax) * zx + (0.5 - ay) * zy
     long_at, long_by, upper_at, upper_by, lower_at, lower_by = _sides(screen, i, j, k, ri, rj, rk)
     for row in range(max(ri, top), min(rk, bottom)):
@@ -249,7 +251,7 @@ def _fill(screen, i, j, k, ri, rj, rk, f, cull, face, inverse, width, top, botto
                 face[q] = f
 
 
-@kernel
+@inlined
 def _by_row(i, j, k, ri, rj, rk):
     """The corners from top to bottom, their rows, and whether that turned the triangle over."""
     first = ri > rj
@@ -261,7 +263,7 @@ def _by_row(i, j, k, ri, rj, rk):
     return i, j, k, ri, rj, rk, first ^ second ^ third
 
 
-@kernel
+@inlined
 def _sides(screen, i, j, k, ri, rj, rk):
     """Where the long edge and the two short ones cross the centre line of a row: at + row * by, one pair each.
 
@@ -283,14 +285,23 @@ def _mask(points, faces, K, near, pixel, screen, cell, out):
     bad = _project(points, K, near, height, width, pixel, screen, cell)
     out[:] = False
     for f in range(len(faces)):
-        i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
+        i, j, k = np.uint64(faces[f, 0]), np.uint64(faces[f, 1]), np.uint64(faces[f, 2])
         ri, rj, rk = cell[i, 1], cell[j, 1], cell[k, 1]
         if min(ri, rj, rk) < 0:
             if max(ri, rj, rk) >= 0:
                 corner = np.empty((4, 3))
                 for m in range(2, _clip(pixel, screen, near, faces[f], corner)):
                     a, b, c = corner[0, 1], corner[m - 1, 1], corner[m, 1]
-                    _cover(corner, 0, m - 1, m, _cell(a, height), _cell(b, height), _cell(c, height), out)
+                    _cover(
+                        corner,
+                        np.uint64(0),
+                        np.uint64(m - 1),
+                        np.uint64(m),
+                        _cell(a, height),
+                        _cell(b, height),
+                        _cell(c, height),
+                        out,
+                    )
         elif min(ri, rj, rk) < max(ri, rj, rk) and _wide(cell, i, j, k):
             _cover(screen, i, j, k, ri, rj, rk, out)
     return bad
