@@ -32,6 +32,10 @@ def sample_texture(
     _check(texture, uv, slopes, wrap)
     dtype = torch.promote_types(torch.promote_types(texture.dtype, uv.dtype), torch.float32)
     each = texture[None] if texture.ndim == 3 else texture
+    if uv.device.type != "cpu":
+        from v2m4.render import reference_texture
+
+        return reference_texture.sample_texture(each.to(dtype), uv.to(dtype), slopes, repeat=wrap == "repeat")
     return _Sample.apply(each.to(dtype), uv.to(dtype), slopes, wrap == "repeat")
 
 
@@ -64,7 +68,7 @@ class _Sample(torch.autograd.Function):
         # The arrays above may share memory with the tensors: saving them makes torch notice when those change in place.
         ctx.save_for_backward(textures, uv)
         out = texel.sample(ctx.pyramid, _rows(uv, len(pictures), ctx.dtype), ctx.level, repeat=repeat)
-        return torch.from_numpy(out).reshape(*uv.shape[:3], out.shape[-1]).to(uv.device)
+        return torch.from_numpy(out).reshape(*uv.shape[:3], out.shape[-1])
 
     @staticmethod
     @once_differentiable
@@ -75,10 +79,10 @@ class _Sample(torch.autograd.Function):
         grad_textures = grad_uv = None
         if ctx.needs_input_grad[0]:
             found = texel.gradient_of_pictures(pyramid.table, pixels, ctx.level, colors, repeat=ctx.repeat)
-            grad_textures = torch.from_numpy(found).to(textures.device)
+            grad_textures = torch.from_numpy(found)
         if ctx.needs_input_grad[1]:
             found = texel.gradient_of_uv(pyramid, pixels, ctx.level, colors, repeat=ctx.repeat)
-            grad_uv = torch.from_numpy(found).reshape(uv.shape).to(uv.device)
+            grad_uv = torch.from_numpy(found).reshape(uv.shape)
         return grad_textures, grad_uv, None, None
 
 

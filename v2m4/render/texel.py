@@ -89,11 +89,22 @@ def gradient_of_pictures(
     """
     texels = np.zeros((len(uv), table[:, 1] @ table[:, 2], grad.shape[-1]), grad.dtype)
     parts = _parts(uv)
-    _jit.run_all(
-        lambda m, part: _gradient_of_texels(texels[m], table, uv[m], _of(level, m), grad[m], repeat, part, parts),
-        [(m, part) for m in range(len(uv)) for part in range(parts)],
-    )
+
+    def add(m: int, top: int, bottom: int) -> None:
+        _gradient_of_texels(texels[m], table, uv[m], _of(level, m), grad[m], repeat, top, bottom)
+
+    _jit.run_all(add, [(m, *rows) for m in range(len(uv)) for rows in _rows_of(uv[m], int(table[0, 1]), repeat, parts)])
     return Pyramid(texels, table).fold()
+
+
+def _rows_of(uv: np.ndarray, height: int, repeat: bool, parts: int) -> list[tuple[int, int]]:
+    """A texture's rows cut in ``parts``, so that about as many pixels look at each."""
+    v = uv.reshape(-1, 2)[:: max(1, uv.size // 8192), 1].astype(np.float64)
+    if parts == 1 or not len(v):
+        return [(0, height)]
+    v = v - np.floor(v) if repeat else np.clip(v, 0, 1)
+    inner = (np.quantile(v, np.arange(1, parts) / parts) * height).astype(int).tolist()
+    return list(zip([0, *inner], [*inner, height], strict=True))
 
 
 def _of(level: np.ndarray | None, m: int) -> np.ndarray:
@@ -177,16 +188,19 @@ def _sample(texels, table, uv, level, repeat, out, first, last):
                 if level.size:
                     finest = int(level[row, column])
                     share = level[row, column] - float(finest)
-                for n in range(out.shape[2]):
-                    out[row, column, n] = 0.0
                 for k in range(finest, finest + 2 if share > 0.0 else finest + 1):
                     a, b, c, d, x, y = _corners(table, k, u, v, repeat)
                     weight = share if k > finest else 1.0 - share
                     wa, wb = weight * (1.0 - y) * (1.0 - x), weight * (1.0 - y) * x
                     wc, wd = weight * y * (1.0 - x), weight * y * x
-                    for n in range(out.shape[2]):
-                        value = wa * texels[a, n] + wb * texels[b, n] + wc * texels[c, n] + wd * texels[d, n]
-                        out[row, column, n] += value
+                    if k == finest:
+                        for n in range(out.shape[2]):
+                            value = wa * texels[a, n] + wb * texels[b, n] + wc * texels[c, n] + wd * texels[d, n]
+                            out[row, column, n] = value
+                    else:
+                        for n in range(out.shape[2]):
+                            value = wa * texels[a, n] + wb * texels[b, n] + wc * texels[c, n] + wd * texels[d, n]
+                            out[row, column, n] += value
     return finite
 
 
@@ -220,15 +234,13 @@ def _gradient_of_uv(texels, table, uv, level, grad, out, repeat, first, last):
 
 
 @kernel
-def _gradient_of_texels(texels, table, uv, level, grad, repeat, part, parts):
-    """Add to every ``parts``-th group of texture rows, counted from ``part``."""
+def _gradient_of_texels(texels, table, uv, level, grad, repeat, first, end):
+    """Add to the texture's rows first..end-1, and on other levels to those that begin in them."""
     share = 0.0
     for tile in range(-(-uv.shape[0] // TILE) * -(-uv.shape[1] // TILE)):
         top, bottom, left, right = _tile(tile, uv.shape[0], uv.shape[1])
         for row in range(top, bottom):
             for column in range(left, right):
-                if not _some(grad, row, column):
-                    continue
                 u, v = float(uv[row, column, 0]), float(uv[row, column, 1])
                 finest = 0
                 if level.size:
@@ -238,23 +250,23 @@ def _gradient_of_texels(texels, table, uv, level, grad, repeat, part, parts):
                     offset, height, width = table[k, 0], table[k, 1], table[k, 2]
                     weight = share if k > finest else 1.0 - share
                     j0, j1, y = _axis(v, height, repeat)
-                    # Neighbouring groups of rows belong to different parts: the work is even.
-                    upper, lower = ((j0 >> 2) + k) % parts == part, ((j1 >> 2) + k) % parts == part
-                    if not (upper or lower):
+                    upper = first <= j0 * table[0, 1] // height < end
+                    lower = first <= j1 * table[0, 1] // height < end
+                    if not (upper or lower) or not _some(grad, row, column):
                         continue
                     i0, i1, x = _axis(u, width, repeat)
                     j0, j1 = offset + j0 * width, offset + j1 * width
                     a, b, c, d = np.uint64(j0 + i0), np.uint64(j0 + i1), np.uint64(j1 + i0), np.uint64(j1 + i1)
                     wa, wb = weight * (1.0 - y) * (1.0 - x), weight * (1.0 - y) * x
                     wc, wd = weight * y * (1.0 - x), weight * y * x
-                    for n in range(grad.shape[2]):
-                        g = float(grad[row, column, n])
-                        if upper:
-                            texels[a, n] += wa * g
-                            texels[b, n] += wb * g
-                        if lower:
-                            texels[c, n] += wc * g
-                            texels[d, n] += wd * g
+                    if upper:
+                        for n in range(grad.shape[2]):
+                            texels[a, n] += wa * grad[row, column, n]
+                            texels[b, n] += wb * grad[row, column, n]
+                    if lower:
+                        for n in range(grad.shape[2]):
+                            texels[c, n] += wc * grad[row, column, n]
+                            texels[d, n] += wd * grad[row, column, n]
 
 
 @kernel

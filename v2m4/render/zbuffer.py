@@ -291,17 +291,8 @@ def _mask(points, faces, K, near, pixel, screen, cell, out):
             if max(ri, rj, rk) >= 0:
                 corner = np.empty((4, 3))
                 for m in range(2, _clip(pixel, screen, near, faces[f], corner)):
-                    a, b, c = corner[0, 1], corner[m - 1, 1], corner[m, 1]
-                    _cover(
-                        corner,
-                        np.uint64(0),
-                        np.uint64(m - 1),
-                        np.uint64(m),
-                        _cell(a, height),
-                        _cell(b, height),
-                        _cell(c, height),
-                        out,
-                    )
+                    rows = _cell(corner[0, 1], height), _cell(corner[m - 1, 1], height), _cell(corner[m, 1], height)
+                    _cover(corner, np.uint64(0), np.uint64(m - 1), np.uint64(m), rows[0], rows[1], rows[2], out)
         elif min(ri, rj, rk) < max(ri, rj, rk) and _wide(cell, i, j, k):
             _cover(screen, i, j, k, ri, rj, rk, out)
     return bad
