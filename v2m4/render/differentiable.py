@@ -96,7 +96,7 @@ def rasterize(
     _check_edges(edges, batch)
     if device.type != "cpu":
         return _on_device(points, faces, K, batch, cull, edges, rasterizer or ZBuffer())
-    packed = torch.cat(list(points)) if is_sequence(points) else points.reshape(-1, 3)  # type: ignore[union-attr]
+    packed = points.reshape(-1, 3) if isinstance(points, torch.Tensor) else torch.cat([torch.zeros(0, 3), *points])
     vertices = project(batch)
     pixel = _Project.apply(packed, K, batch, vertices)
     if rasterizer is None:
@@ -224,7 +224,7 @@ def _packed(attributes: Any, raster: Raster) -> tuple[torch.Tensor, Slices]:
             raise inputs.InputError(f"{views} meshes need {views} lists of attributes of the shape (U,C)")
         if len({a.shape[1] for a in attributes}) > 1:
             raise inputs.InputError("all meshes of a batch must have the same number of attributes")
-        packed = torch.cat(list(attributes)) if attributes else torch.zeros((0, 0))
+        packed = torch.cat(list(attributes)) if len(attributes) else torch.zeros((0, 0))
         return packed, Slices.of_lengths([len(a) for a in attributes])
     attributes = torch.as_tensor(attributes)
     if attributes.ndim not in (2, 3):
@@ -287,6 +287,7 @@ class _Project(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             each = [at.of(given, n).T @ at.of(batch.points, n).astype(np.float64) for n in views]
             total = np.reshape(each, (-1, 3, 3))
+            total[:, 2] = 0.0  # the last row is (0, 0, 1), whatever an optimiser does
             grad_K = torch.from_numpy(total if len(K) == len(total) and K.ndim == 3 else total.sum(0).reshape(K.shape))
         return torch.from_numpy(grad_points).to(points.dtype), grad_K, None, None
 
