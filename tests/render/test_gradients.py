@@ -42,11 +42,9 @@ def bumpy(subdivisions: int, centre: tuple[float, float, float], radius: float) 
 
 
 def joined(*parts: tuple[np.ndarray, np.ndarray]) -> Scene:
-    first = np.cumsum([0, *(len(p) for p, _ in parts)])
-    return Scene(
-        np.concatenate([p for p, _ in parts])[None],
-        np.concatenate([f + n for (_, f), n in zip(parts, first[:-1], strict=True)]),
-    )
+    first = np.cumsum([0, *(len(p) for p, _ in parts)])[:-1]
+    faces = [f + n for (_, f), n in zip(parts, first, strict=True)]
+    return Scene(np.concatenate([p for p, _ in parts])[None], np.concatenate(faces))
 
 
 def occlusion() -> Scene:

@@ -49,12 +49,12 @@ def pack(points: Tensor | Sequence[Tensor], faces: Any, K: Any) -> Packed:
     device = points[0].device if len(points) else torch.device("cpu")
     K = torch.as_tensor(K, dtype=torch.float64, device=device).expand(len(points), 3, 3)
     if isinstance(points, Tensor):
-        pixel = (points.double() @ K.mT).reshape(-1, 3)
+        pixel = _seen(points.double(), K).reshape(-1, 3)
         face_list: Tensor | list[Tensor] = indices(faces, device)
         first_vertex = torch.arange(len(points), device=device) * points.shape[1]
         first_face = torch.arange(len(points), device=device) * len(face_list)
     else:
-        pixel = torch.cat([p.double() @ k.mT for p, k in zip(points, K, strict=True)])
+        pixel = torch.cat([_seen(p.double(), k) for p, k in zip(points, K, strict=True)])
         face_list = [indices(f, device) for f in faces]
         first_vertex, first_face = starts(points, device), starts(face_list, device)
     return Packed(pixel, shifted(face_list, first_vertex), first_vertex, first_face)
@@ -94,3 +94,8 @@ def starts(parts: Sequence[Tensor], device: torch.device) -> Tensor:
 def indices(faces: Any, device: torch.device) -> Tensor:
     """A face list as (F,3) int64 on a device."""
     return torch.as_tensor(faces, device=device).long().reshape(-1, 3)
+
+
+def _seen(points: Tensor, K: Tensor) -> Tensor:
+    """K @ point, without a gradient to K's last row: it is (0, 0, 1), whatever an optimiser does."""
+    return torch.cat([points @ K[..., :2, :].mT, points[..., 2:]], -1)
