@@ -359,18 +359,30 @@ class _Antialias(torch.autograd.Function):
         face, channels = raster.face.numpy(), color.shape[-1]
         given = inputs.as_numpy(color, np.float64 if color.dtype == torch.float64 else np.float32)
         image = np.empty((*batch.shape, channels + 1), given.dtype)
-        parts = [(n, *band) for n in range(len(batch)) for band in bands(batch, vertices)]
-        _jit.run_all(lambda n, *rows: silhouette.compose(given[n], face[n], image[n], *rows), parts)
         ctx.crossings = [None] * len(batch)
         ctx.differences = [None] * len(batch)
 
-        def smooth(n: int) -> None:
+        def compose(n: int, top: int, bottom: int) -> None:
+            silhouette.compose(given[n], face[n], image[n], top, bottom)
+
+        def find(n: int) -> None:
             pixel, screen = (batch.vertices.of(x, n) for x in (vertices.pixel, vertices.screen))
             inverse = raster.inverse[n]
-            found = silhouette.find_crossings(pixel, screen, batch.faces[n], edges[n], inverse, raster.cull)
-            ctx.crossings[n], ctx.differences[n] = found, silhouette.blend_all(image[n], found)
+            ctx.crossings[n] = silhouette.find_crossings(
+                pixel, screen, batch.faces[n], edges[n], inverse, raster.cull
+            )  # fmt: skip
 
-        _jit.run_all(smooth, [(n,) for n in range(len(batch))])
+        def whole(n: int) -> None:
+            compose(n, 0, batch.height)
+            find(n)
+            ctx.differences[n] = silhouette.blend_all(image[n], ctx.crossings[n])
+
+        if len(batch) == 1:
+            rows = bands(batch, vertices)
+            _jit.run_all(lambda work, *a: work(*a), [(find, 0), *((compose, 0, *band) for band in rows)])
+            ctx.differences[0] = silhouette.blend_all(image[0], ctx.crossings[0])
+        else:
+            _jit.run_all(whole, [(n,) for n in range(len(batch))])
         return torch.from_numpy(image)
 
     @staticmethod

@@ -34,8 +34,10 @@ def check_faces(faces: Any, vertices: int) -> np.ndarray:
         if array.size:
             raise InputError(f"faces must have the shape (F,3), not {array.shape}")
         array = array.reshape(0, 3)
-    if array.size and (array.min() < 0 or array.max() >= vertices):
-        raise InputError(f"a face names vertex {int(array.max())} of {vertices}", "indices run from 0 to V-1")
+    # Read without a sign, a negative index is a very large one: one look finds both kinds.
+    if array.size and array.view(np.uint32).max() >= vertices:
+        wrong = array.max() if array.max() >= vertices else array.min()
+        raise InputError(f"a face names vertex {int(wrong)} of {vertices}", "indices run from 0 to V-1")
     return array
 
 
@@ -46,9 +48,7 @@ def check_intrinsics(K: Any, views: int) -> np.ndarray:
         raise InputError(f"K must have the shape (3,3) or (N,3,3), not {array.shape}")
     if array.ndim == 3 and len(array) not in (1, views):
         raise InputError(f"{len(array)} intrinsics for {views} views")
-    if not np.isfinite(array).all() or not np.array_equal(
-        array[..., 2, :], np.broadcast_to([0, 0, 1], array.shape[:-1])
-    ):
+    if not (np.isfinite(array).all() and (array[..., 2, :] == (0, 0, 1)).all()):
         raise InputError("K must be finite and its last row (0, 0, 1)")
     return np.ascontiguousarray(np.broadcast_to(array, (views, 3, 3)))
 

@@ -243,7 +243,9 @@ def blend(image, inner, outer, weight, share, difference):
     1 where the crossings around one pixel ask for more than all of it, so that the result is never outside the colours
     that are mixed (coverage stays in [0, 1]).
     """
-    asked = np.zeros(len(image))
+    asked = np.empty(len(image))  # read only where it was set
+    for m in range(len(inner)):
+        asked[outer[m] if weight[m] > 0 else inner[m]] = 0.0
     for m in range(len(inner)):
         for c in range(image.shape[1]):
             difference[m, c] = image[inner[m], c] - image[outer[m], c]

@@ -104,12 +104,12 @@ def visibility(batch: Batch, vertices: Vertices, *, cull: bool, near: float = NE
 
 def bands(batch: Batch, vertices: Vertices) -> list[tuple[int, int]]:
     """The rows [top, bottom) in which the pictures of a batch are worked on: all at once where there are several views,
-    else cut in two where half of the vertices lie above. Never dependent on the number of threads, because the order
+    else cut in two at the vertices' mean height. Never dependent on the number of threads, because the order
     in which gradients are summed follows from it."""
     if len(batch) != 1 or batch.height < 2:
         return [(0, batch.height)]
     rows = vertices.cell[:: max(1, len(vertices.cell) // 512), 1]
-    middle = int(np.median(rows)) if len(rows) else batch.height // 2
+    middle = int(rows.mean()) if len(rows) else batch.height // 2
     middle = min(max(middle, 1), batch.height - 1)
     return [(0, middle), (middle, batch.height)]
 
