@@ -23,8 +23,8 @@ from v2m4.render.batch import Batch, make_batch
 
 #: Triangles are clipped at this camera z.
 NEAR = 1e-3
-#: Vertices of one view that are projected in one piece.
-CHUNK = 1 << 15
+#: Fewer vertices are not worth another thread to project them.
+CHUNK = 1 << 12
 
 
 class ZBuffer:
@@ -70,9 +70,9 @@ def project(batch: Batch, near: float = NEAR) -> Vertices:
     out = Vertices(np.empty(shape), np.empty(shape), np.empty((shape[0], 2), np.int32))
     start = batch.vertices.start
     tasks = [
-        (n, low, min(low + CHUNK, start[n + 1]))
+        (n, start[n] + low, start[n] + high)
         for n in range(len(batch))
-        for low in range(start[n], start[n + 1], CHUNK)
+        for low, high in _jit.ranges(start[n + 1] - start[n], max(1, (start[n + 1] - start[n]) // CHUNK))
     ]
     bad = np.zeros(len(tasks), np.bool_)
 
