@@ -1,6 +1,6 @@
 """Pictures that can be differentiated: ``rasterize``, then ``interpolate``, ``sample_texture`` and ``antialias``.
 
-On the CPU these are the compiled kernels; on other devices the same in plain torch (reference.py).
+On the CPU these are the compiled kernels (compiled.py); on other devices the same in plain torch (reference.py).
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
 
 from v2m4.protocols import Rasterizer
-from v2m4.render import _jit, barycentric, inputs, silhouette
+from v2m4.render import compiled, inputs
 from v2m4.render.batch import Batch, Slices, is_sequence, make_batch
 from v2m4.render.edges import Edges
-from v2m4.render.zbuffer import Vertices, ZBuffer, bands, project, visibility
+from v2m4.render.zbuffer import ZBuffer, project, visibility
 
 Points = torch.Tensor | Sequence[torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    drawn: compiled.Drawn
+    pixel: torch.Tensor  #: (P,3) K @ point: through it gradients reach points and K
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,8 @@ class Raster:
     K: torch.Tensor
     cull: bool
     edges: Edges | Sequence[Edges] | None
-    inverse: Any
     batch: Batch
-    vertices: Vertices | None
-    pixel: torch.Tensor | None
+    seen: _Compiled | torch.Tensor  #: what the kernels need, or on other devices the depth (N,H,W) each pixel sees
 
     @property
     def barycentric(self) -> torch.Tensor:
@@ -98,14 +101,15 @@ def rasterize(
         return _on_device(points, faces, K, batch, cull, edges, rasterizer or ZBuffer())
     packed = points.reshape(-1, 3) if isinstance(points, torch.Tensor) else torch.cat([torch.zeros(0, 3), *points])
     vertices = project(batch)
-    pixel = _Project.apply(packed, K, batch, vertices)
     if rasterizer is None:
         face, inverse = visibility(batch, vertices, cull=cull)
     else:
         found = rasterizer.rasterize(_arrays(points), faces, batch.K, height, width, cull)
         face = inputs.as_numpy(found.face, np.int32)
         inverse = 1 / inputs.as_numpy(found.depth, np.float32)
-    return Raster(torch.from_numpy(face), points, faces, K, cull, edges, inverse, batch, vertices, pixel)
+    drawn = compiled.Drawn(batch, vertices, face, inverse, cull, packed.dtype == torch.float64)
+    seen = _Compiled(drawn, compiled.project(packed, K, batch, vertices))
+    return Raster(torch.from_numpy(face), points, faces, K, cull, edges, batch, seen)
 
 
 def interpolate(raster: Raster, attributes: Any, faces: Any = None) -> torch.Tensor:
@@ -115,30 +119,27 @@ def interpolate(raster: Raster, attributes: Any, faces: Any = None) -> torch.Ten
     them for a batch of meshes: another index list, where the attributes are not indexed like the vertices (UVs).
     Differentiable in ``attributes`` and what ``raster`` was made from. InputError when shapes do not fit.
     """
-    if raster.pixel is None:
-        from v2m4.render import reference
+    if isinstance(raster.seen, _Compiled):
+        packed, slices = _packed(attributes, raster)
+        corners = _corner_lists(raster, slices, faces)
+        return compiled.interpolate(raster.seen.drawn, raster.seen.pixel, packed, slices, corners)
+    from v2m4.render import reference
 
-        values = attributes if is_sequence(attributes) else torch.as_tensor(attributes, device=raster.face.device)
-        return reference.interpolate(raster.points, raster.faces, raster.K, raster.face, values, faces)
-    packed, slices = _packed(attributes, raster)
-    return _Interpolate.apply(raster.pixel, packed, _Corners(raster, slices, _corner_lists(raster, slices, faces)))
+    values = attributes if is_sequence(attributes) else torch.as_tensor(attributes, device=raster.face.device)
+    return reference.interpolate(raster.points, raster.faces, raster.K, raster.face, values, faces)
 
 
 def derivatives(raster: Raster, attributes: Any, faces: Any = None) -> torch.Tensor:
     """(N,H,W,C,2) how ``attributes`` change from a pixel to the one on its right, and to the one below, on the face it
     sees; 0 where there is none. Arguments as for ``interpolate``. A constant: nothing is differentiable."""
     with torch.no_grad():
-        if raster.pixel is None:
-            from v2m4.render import reference
+        if isinstance(raster.seen, _Compiled):
+            packed, slices = _packed(attributes, raster)
+            return compiled.derivatives(raster.seen.drawn, packed, slices, _corner_lists(raster, slices, faces))
+        from v2m4.render import reference
 
-            values = attributes if is_sequence(attributes) else torch.as_tensor(attributes, device=raster.face.device)
-            return reference.derivatives(raster.points, raster.faces, raster.K, raster.face, values, faces)
-        packed, slices = _packed(attributes, raster)
-        corners = _Corners(raster, slices, _corner_lists(raster, slices, faces))
-        values = corners.values(packed)
-        out = np.empty((*raster.batch.shape, values.shape[-1], 2), values.dtype)
-        corners.run(lambda n, top, bottom, *view: barycentric.slopes(*view, out[n], top, bottom), values)
-        return torch.from_numpy(out)
+        values = attributes if is_sequence(attributes) else torch.as_tensor(attributes, device=raster.face.device)
+        return reference.derivatives(raster.points, raster.faces, raster.K, raster.face, values, faces)
 
 
 def antialias(raster: Raster, color: torch.Tensor | None = None) -> torch.Tensor:
@@ -156,13 +157,13 @@ def antialias(raster: Raster, color: torch.Tensor | None = None) -> torch.Tensor
     if edges is None:
         lists = raster.batch.faces
         edges = Edges(lists[0] if lists else raster.faces) if raster.batch.shared else [Edges(f) for f in lists]
-    if raster.pixel is None:
-        from v2m4.render import reference
+    if isinstance(raster.seen, _Compiled):
+        each = [edges] * len(raster.batch) if isinstance(edges, Edges) else edges
+        return compiled.antialias(raster.seen.drawn, raster.seen.pixel, color, each)
+    from v2m4.render import reference
 
-        depth = 1 / raster.inverse
-        return reference.antialias(raster.points, raster.faces, raster.K, raster.face, depth, color, edges, raster.cull)
-    each = [edges] * len(raster.batch) if isinstance(edges, Edges) else edges
-    return _Antialias.apply(raster.pixel, color, raster, each)
+    given = raster.points, raster.faces, raster.K, raster.face, raster.seen
+    return reference.antialias(*given, color, edges, raster.cull)
 
 
 def render(
@@ -214,7 +215,7 @@ def _on_device(
     given = _arrays(points) if isinstance(rasterizer, ZBuffer) else points
     found = rasterizer.rasterize(given, faces, batch.K, batch.height, batch.width, cull)
     face, depth = (torch.as_tensor(x, device=device) for x in (found.face, found.depth))
-    return Raster(face, points, faces, K, cull, edges, 1 / depth, batch, None, None)
+    return Raster(face, points, faces, K, cull, edges, batch, depth)
 
 
 def _packed(attributes: Any, raster: Raster) -> tuple[torch.Tensor, Slices]:
@@ -258,153 +259,3 @@ def _corner_lists(raster: Raster, slices: Slices, faces: Any) -> Sequence[np.nda
         if len(corners) != len(own):
             raise inputs.InputError(f"{len(corners)} attribute faces do not fit {len(own)} faces")
     return checked
-
-
-# --- the compiled half ------------------------------------------------------------------------------------------------
-
-
-class _Project(torch.autograd.Function):
-    """Points (P,3), K -> K @ point (P,3) float64, computed before as ``vertices.pixel``."""
-
-    @staticmethod
-    def forward(ctx: Any, points: torch.Tensor, K: torch.Tensor, batch: Batch, vertices: Vertices) -> Any:
-        ctx.batch = batch
-        # The batch may share memory with the tensor: saving it makes torch notice when it is changed in place.
-        ctx.save_for_backward(points, K)
-        return torch.from_numpy(vertices.pixel)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        points, K = ctx.saved_tensors
-        batch: Batch = ctx.batch
-        given, at, views = grad.numpy(), batch.vertices, range(len(batch))
-        # pixel = K p: the gradient of p is K^T g, that of K the sum of g p^T.
-        grad_points = np.empty((len(given), 3), batch.points.dtype)
-        for n in views:
-            at.of(grad_points, n)[:] = at.of(given, n) @ batch.K[n]
-        grad_K = None
-        if ctx.needs_input_grad[1]:
-            each = [at.of(given, n).T @ at.of(batch.points, n).astype(np.float64) for n in views]
-            total = np.reshape(each, (-1, 3, 3))
-            total[:, 2] = 0.0  # the last row is (0, 0, 1), whatever an optimiser does
-            grad_K = torch.from_numpy(total if len(K) == len(total) and K.ndim == 3 else total.sum(0).reshape(K.shape))
-        return torch.from_numpy(grad_points).to(points.dtype), grad_K, None, None
-
-
-class _Corners:
-    """Where each view's attributes are, and how its pixels are shared out."""
-
-    def __init__(self, raster: Raster, slices: Slices, corners: Sequence[np.ndarray]) -> None:
-        self.batch, self.slices, self.corners = raster.batch, slices, corners
-        self.face, self.pixel = raster.face.numpy(), raster.vertices.pixel  # type: ignore[union-attr]
-        self.bands = bands(raster.batch, raster.vertices)  # type: ignore[arg-type]
-        self.double = raster._dtype == torch.float64
-
-    def values(self, attributes: torch.Tensor) -> np.ndarray:
-        """(P,C) in the dtype of the picture."""
-        return inputs.as_numpy(attributes, np.float64 if self.double else np.float32)
-
-    def run(self, work: Any, values: np.ndarray) -> None:
-        """Call ``work(n, top, bottom, pixel, faces, values, corners, face)`` for every band of every view."""
-
-        def one(n: int, top: int, bottom: int) -> None:
-            pixel = self.batch.vertices.of(self.pixel, n)
-            work(n, top, bottom, pixel, self.batch.faces[n], self.slices.of(values, n), self.corners[n], self.face[n])
-
-        _jit.run_all(one, [(n, *band) for n in range(len(self.batch)) for band in self.bands])
-
-
-class _Interpolate(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, pixel: torch.Tensor, attributes: torch.Tensor, corners: _Corners) -> Any:
-        ctx.corners = corners
-        ctx.save_for_backward(attributes)
-        values = corners.values(attributes)
-        image = np.empty((*corners.batch.shape, values.shape[-1]), values.dtype)
-        corners.run(lambda n, top, bottom, *view: barycentric.forward(*view, image[n], top, bottom), values)
-        return torch.from_numpy(image)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        corners: _Corners = ctx.corners
-        (attributes,) = ctx.saved_tensors
-        values = corners.values(attributes)
-        given = inputs.as_numpy(grad, values.dtype)
-        # One sum a band, and a view where views share the attributes: the order of adding never depends on threads.
-        first = {band[0]: b for b, band in enumerate(corners.bands)}
-        own = len(corners.batch) if corners.slices.shared else 1
-        grad_pixel = np.zeros((len(first), *corners.pixel.shape))
-        grad_values = np.zeros((len(first), own, *values.shape))
-
-        def work(n: int, top: int, bottom: int, *view: Any) -> None:
-            b = first[top]
-            into = grad_values[b, n] if corners.slices.shared else corners.slices.of(grad_values[b, 0], n)
-            barycentric.backward(
-                *view, given[n], top, bottom, corners.batch.vertices.of(grad_pixel[b], n), into
-            )  # fmt: skip
-
-        corners.run(work, values)
-        grad_attributes = torch.from_numpy(grad_values.sum((0, 1))).to(attributes.dtype)
-        return torch.from_numpy(grad_pixel.sum(0)), grad_attributes, None
-
-
-class _Antialias(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, pixel: torch.Tensor, color: torch.Tensor, raster: Raster, edges: Sequence[Edges]) -> Any:
-        batch, vertices = raster.batch, raster.vertices
-        assert vertices is not None
-        ctx.raster, ctx.edges, ctx.dtype = raster, edges, color.dtype
-        face, channels = raster.face.numpy(), color.shape[-1]
-        given = inputs.as_numpy(color, np.float64 if color.dtype == torch.float64 else np.float32)
-        image = np.empty((*batch.shape, channels + 1), given.dtype)
-        ctx.crossings = [None] * len(batch)
-        ctx.differences = [None] * len(batch)
-
-        def compose(n: int, top: int, bottom: int) -> None:
-            silhouette.compose(given[n], face[n], image[n], top, bottom)
-
-        def find(n: int) -> None:
-            pixel, screen = (batch.vertices.of(x, n) for x in (vertices.pixel, vertices.screen))
-            inverse = raster.inverse[n]
-            ctx.crossings[n] = silhouette.find_crossings(
-                pixel, screen, batch.faces[n], edges[n], inverse, raster.cull
-            )  # fmt: skip
-
-        def whole(n: int) -> None:
-            compose(n, 0, batch.height)
-            find(n)
-            ctx.differences[n] = silhouette.blend_all(image[n], ctx.crossings[n])
-
-        if len(batch) == 1:
-            rows = bands(batch, vertices)
-            _jit.run_all(lambda work, *a: work(*a), [(find, 0), *((compose, 0, *band) for band in rows)])
-            ctx.differences[0] = silhouette.blend_all(image[0], ctx.crossings[0])
-        else:
-            _jit.run_all(whole, [(n,) for n in range(len(batch))])
-        return torch.from_numpy(image)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        raster: Raster = ctx.raster
-        batch, face = raster.batch, raster.face.numpy()
-        vertices = raster.vertices
-        assert vertices is not None
-        given = inputs.as_numpy(grad, np.float64 if ctx.dtype == torch.float64 else np.float32)
-        grad_color = np.empty((*batch.shape, given.shape[-1] - 1), given.dtype)
-        grad_pixel = np.zeros(vertices.pixel.shape)
-        parts = [(n, *band) for n in range(len(batch)) for band in bands(batch, vertices)]
-        _jit.run_all(lambda n, *rows: silhouette.decompose(given[n], face[n], grad_color[n], *rows), parts)
-
-        def smooth(n: int) -> None:
-            flat = (x[n].reshape(batch.height * batch.width, *x.shape[3:]) for x in (face, given, grad_color))
-            found: silhouette.Crossings = ctx.crossings[n]
-            silhouette.blend_backward(
-                batch.vertices.of(vertices.pixel, n), ctx.edges[n].ends, found.arrays(), found.share,
-                ctx.differences[n], *flat, batch.vertices.of(grad_pixel, n),
-            )  # fmt: skip
-
-        _jit.run_all(smooth, [(n,) for n in range(len(batch))])
-        return torch.from_numpy(grad_pixel), torch.from_numpy(grad_color).to(ctx.dtype), None, None
