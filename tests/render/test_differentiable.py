@@ -11,7 +11,17 @@ import trimesh
 
 from v2m4 import transforms
 from v2m4.errors import InputError
-from v2m4.render import Edges, ZBuffer, masks, render
+from v2m4.render import (
+    Edges,
+    ZBuffer,
+    antialias,
+    derivatives,
+    differentiable,
+    interpolate,
+    masks,
+    rasterize,
+    render,
+)
 
 POSE = transforms.look_at([0.5, 0.6, 3.0])
 
@@ -341,6 +351,36 @@ def test_empty_meshes_and_single_pixels():
     assert image.reshape(-1).tolist() == [0.5, 1.0] and torch.isfinite(big.grad).all()
 
 
+def test_arrays_and_lists_are_taken_and_no_channels_give_the_mask():
+    points, colors = np.array([[0.0, 0, 1], [9, 0, 1], [0, 9, 1]], np.float32), [[1.0, 0.5], [0, 0.5], [1, 0.5]]
+    image = render(points, [[0, 1, 2]], np.eye(3).tolist(), 8, 8, colors)
+    torch.testing.assert_close(image, render([points], [np.array([[0, 1, 2]])], np.eye(3), 8, 8, [np.array(colors)]))
+    mask = render(points, [[0, 1, 2]], np.eye(3), 8, 8, np.zeros((3, 0)))
+    torch.testing.assert_close(mask, render(points, [[0, 1, 2]], np.eye(3), 8, 8))
+    assert mask.shape == (1, 8, 8, 1)
+
+
+@pytest.mark.parametrize("cull", [False, True])
+def test_what_runs_on_other_devices_makes_the_same_picture(cull):
+    """Everything but visibility in plain torch, here on the CPU: the same values and gradients."""
+    vertices, faces, colors = blob(3)
+    points, uv = torch.from_numpy(in_camera(vertices)), torch.from_numpy(colors[:, :2].copy())
+    K = torch.from_numpy(transforms.fov_to_K(40, 48, 48))
+    results = []
+    for plain in (False, True):
+        p, u, k = (x.clone().requires_grad_() for x in (points, uv, K))
+        raster = rasterize(p, faces, k, 48, 48, cull=cull)
+        if plain:
+            raster = differentiable._on_device(p, faces, k, raster.batch, cull, None, ZBuffer())
+        found = interpolate(raster, u)
+        slopes, depth = derivatives(raster, u), torch.where(raster.face >= 0, raster.depth, 0)[..., None]
+        image = antialias(raster, torch.cat([found, slopes.flatten(-2), raster.barycentric, depth], -1))
+        (image * smooth_target(48, image.shape[-1])).sum().backward()
+        results.append((image.detach(), p.grad, u.grad, k.grad))
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9 * float(a.abs().max()))
+
+
 def test_an_edge_seen_through_the_near_plane_has_a_finite_gradient():
     corners = torch.tensor([[[-0.5, 0.3, -1], [0.5, 0.3, -1], [0.4, 0.35, 9], [-0.4, 0.3, 9]]], requires_grad=True)
     image = render(corners, [[0, 1, 2], [0, 2, 3]], transforms.fov_to_K(90, 64, 64), 64, 64)
@@ -358,8 +398,9 @@ def test_bad_input_is_refused():
         render(points, faces, K, 4, 4, torch.ones(4, 3))
     with pytest.raises(InputError):
         render(points, faces, K, 4, 4, torch.ones(2, 3, 3))
-    with pytest.raises(InputError):
-        render(points, faces, K, 4, 4, edges=Edges([[0, 1, 2], [0, 2, 1]]))
+    for other in ([[0, 1, 2], [0, 2, 1]], [[0, 2, 1]], [[0, 1, 99]]):
+        with pytest.raises(InputError):
+            render(points, faces, K, 4, 4, edges=Edges(other))
     with pytest.raises(InputError):
         render(points, [[0, 1, 7]], K, 4, 4)
 

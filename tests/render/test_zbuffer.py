@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 from v2m4 import transforms
 from v2m4.errors import InputError
-from v2m4.render import ZBuffer, masks
+from v2m4.render import ZBuffer, _jit, masks
 
 SIZE = (40, 56)  # height, width
 K = np.array([[45.0, 1.5, 27.0], [0, 47.0, 21.0], [0, 0, 1]])
@@ -88,6 +90,22 @@ def test_a_floor_under_the_camera_reaches_to_the_picture_s_edge():
     np.testing.assert_allclose(found.depth[0][below], np.repeat(1 / slope[below, None], 64, 1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_triangles_on_a_lattice_around_the_camera(seed):
+    """Corners at whole numbers, some in the camera's own planes: edges through pixel centres, triangles seen edge-on
+    that cross the near plane. Nothing is infinite, and masks agree."""
+    corners = np.random.default_rng(seed).integers(-3, 4, (600, 3)).astype(np.float32)
+    faces = np.arange(600).reshape(-1, 3)
+    for focal in (1.0, -1.0, 30.0):
+        intrinsics = np.array([[focal, 0.5, 8], [0, focal, 8], [0, 0, 1]])
+        for part in np.split(faces, 40):
+            found = ZBuffer().rasterize(corners[None], part, intrinsics, 16, 17)
+            hit = found.face >= 0
+            assert np.isfinite(found.depth[hit]).all() and (found.depth[hit] > 0).all()
+            np.testing.assert_allclose(found.barycentric[hit].sum(-1), 1, atol=1e-5)
+            np.testing.assert_array_equal(masks(corners[None], part, intrinsics, 16, 17), hit)
+
+
 def test_masks_are_where_faces_are():
     both = [soup(seed, near=-1.0) for seed in range(3)]
     points = np.stack([p for p, _ in both])
@@ -147,6 +165,44 @@ def test_calls_from_several_threads_do_not_disturb_each_other():
         np.testing.assert_array_equal(face, alone[i % 8])
 
 
+def test_an_error_in_a_thread_reaches_the_caller_and_stops_nothing_else(monkeypatch):
+    monkeypatch.setenv("V2M4_THREADS", "3")
+    finished = []
+
+    def work(i: int) -> None:
+        time.sleep(0.002)
+        if i % 4 == 1:
+            raise KeyError(i)
+        finished.append(i)
+
+    for _ in range(5):
+        with pytest.raises(KeyError):
+            _jit.run_all(work, [(i,) for i in range(9)])
+        at_return = len(finished)
+        time.sleep(0.01)
+        assert len(finished) == at_return  # nobody works on after the call has returned
+    finished.clear()
+    _jit.run_all(work, [(4 * i,) for i in range(9)])
+    assert sorted(finished) == [4 * i for i in range(9)]
+
+
+def test_the_renderer_works_after_a_fork():
+    if not hasattr(os, "fork"):
+        pytest.skip("this system has no fork")
+    code = """
+import os, numpy as np
+from v2m4.render import masks
+def draw(): return masks(np.array([[[0, 0, 1], [9, 0, 1], [0, 9, 1]]] * 4, float), [[0, 1, 2]], np.eye(3), 8, 8).sum()
+before = draw()
+child = os.fork()
+if child == 0:
+    os._exit(draw() != before)
+raise SystemExit(os.waitpid(child, 0)[1])
+"""
+    environment = {**os.environ, "V2M4_THREADS": "2"}
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, env=environment).returncode == 0
+
+
 @pytest.mark.parametrize(
     "points",
     [
@@ -181,6 +237,9 @@ def test_nothing_in_nothing_out():
         ([[0, 0, 1], [np.inf, 0, 2], [0, 1, 2]], [[0, 1, 2]], K, SIZE),
         ([[0, 0, 1], [1, 0, 2], [0, 1, 2]], [[0, 1, 3]], K, SIZE),
         ([[0, 0, 1], [1, 0, 2], [0, 1, 2]], [[0, -1, 2]], K, SIZE),
+        ([[0, 0, 1], [1, 0, 2], [0, 1, 2]], [[0, 1, 2**33 + 2]], K, SIZE),
+        ([[0, 0, 1], [1, 0, 2], [0, 1, 2]], [[0.0, 1.0, 2.0]], K, SIZE),
+        ([[0, 0, 1], [1, 0, 2], [0, 1, 2]], [[0, 1, 2]], K, (40.0, 56)),
         ([[0, 0, 1], [1, 0, 2], [0, 1, 2]], [[0, 1, 2]], np.full((3, 3), np.nan), SIZE),
         ([[0, 0, 1], [1, 0, 2], [0, 1, 2]], [[0, 1, 2]], np.stack([K] * 3), SIZE),
         ([[0, 0, 1], [1, 0, 2], [0, 1, 2]], [[0, 1, 2]], K, (0, 5)),

@@ -15,11 +15,12 @@ class Edges:
     ``ends`` (E,2) int32, lower vertex first. ``start`` (E+1,) int32 and ``sides`` (3F,) int32: edge e is part of the
     faces ``sides[start[e]:start[e+1]] >> 1``; the lowest bit is 1 where the face runs through it from the higher to
     the lower vertex. Two faces for an ordinary edge, one at a boundary, more where the mesh is not a manifold.
+    ``faces`` (F,3) int32: a copy of the list it was built from.
     """
 
     def __init__(self, faces: Any) -> None:
         faces = inputs.as_numpy(faces, np.int32).reshape(-1, 3)
-        self.face_count = len(faces)
+        self.faces = faces.copy()
         ends = faces[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2).astype(np.int64)
         backwards = ends[:, 0] > ends[:, 1]
         low, high = ends.min(1), ends.max(1)

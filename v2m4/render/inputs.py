@@ -28,17 +28,20 @@ def check_points(points: Any, keep_double: bool = False) -> np.ndarray:
 
 
 def check_faces(faces: Any, vertices: int) -> np.ndarray:
-    """(F,3) int32 whose indices lie inside 0..vertices-1."""
-    array = as_numpy(faces, np.int32)
-    if array.ndim != 2 or array.shape[-1] != 3:
-        if array.size:
-            raise InputError(f"faces must have the shape (F,3), not {array.shape}")
-        array = array.reshape(0, 3)
+    """(F,3) integers -> int32 whose indices lie inside 0..vertices-1."""
+    given = np.asarray(faces.detach().cpu() if hasattr(faces, "detach") else faces)
+    if not given.size:
+        return np.zeros((0, 3), np.int32)
+    if given.ndim != 2 or given.shape[-1] != 3:
+        raise InputError(f"faces must have the shape (F,3), not {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise InputError(f"faces must be integers, not {given.dtype}")
     # Read without a sign, a negative index is a very large one: one look finds both kinds.
-    if array.size and array.view(np.uint32).max() >= vertices:
-        wrong = array.max() if array.max() >= vertices else array.min()
+    bits = np.ascontiguousarray(given).view(f"u{given.dtype.itemsize}")
+    if bits.max() >= vertices:
+        wrong = given.max() if given.max() >= vertices else given.min()
         raise InputError(f"a face names vertex {int(wrong)} of {vertices}", "indices run from 0 to V-1")
-    return array
+    return np.ascontiguousarray(given, np.int32)
 
 
 def check_intrinsics(K: Any, views: int) -> np.ndarray:
@@ -55,6 +58,8 @@ def check_intrinsics(K: Any, views: int) -> np.ndarray:
 
 def check_size(height: int, width: int) -> None:
     """A picture has at least one pixel, and pixel numbers fit 31 bits."""
+    if not (isinstance(height, (int, np.integer)) and isinstance(width, (int, np.integer))):
+        raise InputError(f"the size of a picture must be two whole numbers, not {height!r} and {width!r}")
     if height < 1 or width < 1 or height * width >= 2**31:
         raise InputError(f"a picture of {width}x{height} cannot be rendered")
 

@@ -171,7 +171,16 @@ def _project(points, K, near, height, width, pixel, screen, cell):
 
 @kernel
 def _clip(pixel, screen, near, triangle, out):
-    """Cut a triangle at the near plane: up to four corners (pixel x, y, 1/z) into ``out``; returns how many."""
+    """Cut a triangle at the near plane: up to four corners (pixel x, y, 1/z) into ``out``; returns how many, and 0 for
+    a triangle seen edge-on: cutting rounds, and what was a line may have an area afterwards."""
+    i, j, k = triangle[0], triangle[1], triangle[2]
+    turn = (
+        pixel[i, 0] * (pixel[j, 1] * pixel[k, 2] - pixel[j, 2] * pixel[k, 1])
+        + pixel[i, 1] * (pixel[j, 2] * pixel[k, 0] - pixel[j, 0] * pixel[k, 2])
+        + pixel[i, 2] * (pixel[j, 0] * pixel[k, 1] - pixel[j, 1] * pixel[k, 0])
+    )
+    if turn == 0.0:
+        return 0
     count = 0
     for m in range(3):
         i, j = triangle[m], triangle[(m + 1) % 3]
