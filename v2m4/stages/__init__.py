@@ -29,11 +29,11 @@ class Stage:
 
 STAGES = (
     Stage("ingest", ingest.run, ingest.IngestOptions),
-    Stage("generate", generate.run, generate.GenerateOptions, needs=("ingest",)),
-    Stage("camera", camera.run, camera.CameraOptions, needs=("ingest", "generate")),
+    Stage("generate", generate.run, generate.GenerateOptions, needs=("ingest",), version=2),
+    Stage("camera", camera.run, camera.CameraOptions, needs=("ingest", "generate"), version=2),
     Stage("refine", refine.run, refine.RefineOptions, needs=("ingest", "generate", "camera")),
-    Stage("repose", repose.run, repose.ReposeOptions, needs=("ingest", "camera", "refine")),
-    Stage("topology", topology.run, topology.TopologyOptions, needs=("ingest", "repose")),
-    Stage("texture", texture.run, texture.TextureOptions, needs=("ingest", "repose", "topology")),
-    Stage("export", export.run, export.ExportOptions, needs=("ingest", "repose", "topology", "texture")),
+    Stage("repose", repose.run, repose.ReposeOptions, needs=("ingest", "camera", "refine"), version=2),
+    Stage("topology", topology.run, topology.TopologyOptions, needs=("ingest", "repose"), version=2),
+    Stage("texture", texture.run, texture.TextureOptions, needs=("ingest", "repose", "topology"), version=2),
+    Stage("export", export.run, export.ExportOptions, needs=("ingest", "repose", "topology", "texture"), version=2),
 )
