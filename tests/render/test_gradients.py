@@ -73,7 +73,16 @@ def subpixel() -> Scene:
     return joined(bumpy(5, (0.02, 0.03, 3), 0.85))
 
 
-SCENES: dict[str, Callable[[], Scene]] = {f.__name__: f for f in (occlusion, holes, sheet, subpixel)}
+def path() -> Scene:
+    """A path that begins behind the camera and ends in front of it, with a post on it."""
+    y, x = np.indices((9, 4)).reshape(2, -1)
+    corner = np.array([4 * r + c for r in range(8) for c in range(3)])
+    points = np.stack([0.4 * x - 0.63, 0.5 + 0.03 * np.sin(2 * x + y), 0.9 * y - 1.7 + 0.05 * x], -1)
+    faces = np.concatenate([corner[:, None] + [0, 1, 5], corner[:, None] + [0, 5, 4]]).astype(np.int32)
+    return joined((points, faces), bumpy(2, (0.1, 0.1, 3.1), 0.35))
+
+
+SCENES: dict[str, Callable[[], Scene]] = {f.__name__: f for f in (occlusion, holes, sheet, path, subpixel)}
 
 
 def weights(shape: tuple[int, ...]) -> torch.Tensor:
