@@ -22,6 +22,7 @@ SHORTHANDS = {
     "generator": "generate.generator",
     "target": "export.target",
     "fps": "ingest.fps",
+    "masks": "ingest.masks",
     "fov": "camera.fov_deg",
     "seed": "run.seed",
     "device": "run.device",
@@ -77,6 +78,7 @@ def cli() -> None:
 @cli.command()
 @click.argument("clip", required=False)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Run directory [runs/<name of the clip>].")
+@click.option("--masks", type=click.Path(path_type=Path), help="Folder of masks of the object, one a frame.")
 @click.option("--meshes", type=click.Path(path_type=Path), help="Folder of your own meshes, one a frame or keyframe.")
 @click.option("--mesh", type=click.Path(path_type=Path), help="One mesh of your own for the whole clip.")
 @click.option("--generator", help="What makes a mesh from a picture: inflate, or package.module:Class.")

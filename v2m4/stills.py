@@ -42,22 +42,33 @@ class Listing:
     files: tuple[Path, ...]
     facts: tuple[str, ...]
     warnings: tuple[str, ...]
+    masks: tuple[Path, ...] = ()  #: pictures named like masks, which are no frames
+
+
+def is_picture(path: Path) -> bool:
+    """A file that is named like a picture and not hidden."""
+    return path.suffix.lower() in PICTURE_SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
 def list_pictures(folder: Path) -> Listing:
     """Pictures of ``folder`` in natural, case-insensitive order. InputError when there is none."""
     files: list[Path] = []
+    masks: list[Path] = []
     skipped: list[Path] = []
     for path in sorted(folder.iterdir(), key=lambda p: natural_key(p.name)):
-        picture = path.suffix.lower() in PICTURE_SUFFIXES and not path.name.startswith(".") and path.is_file()
-        (files if picture and not MASK_NAME.search(path.stem) else skipped).append(path)
+        if is_picture(path) and not MASK_NAME.search(path.stem):
+            files.append(path)
+            continue
+        skipped.append(path)
+        if is_picture(path):
+            masks.append(path)
     if not files:
         held = f"it holds {_names(skipped)}" if skipped else "it is empty"
         raise InputError(f"{folder}: no pictures in this folder ({held})", f"known are {', '.join(PICTURE_SUFFIXES)}")
     facts = [f"{len(files)} pictures in natural order, {files[0].name} to {files[-1].name}"]
     if skipped:
         facts.append(f"skipped, not taken as frames: {_names(skipped)}")
-    return Listing(tuple(files), tuple(facts), tuple(_numbering(files)))
+    return Listing(tuple(files), tuple(facts), tuple(_numbering(files)), tuple(masks))
 
 
 def _names(paths: list[Path], limit: int = 6) -> str:

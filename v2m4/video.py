@@ -56,7 +56,8 @@ class FrameReader:
     """Iterate over it for :class:`Picture`; afterwards ``info``, ``facts`` and ``warnings`` describe the whole clip.
 
     ``info``: name, kind ("video", "animation", "picture" or "folder"), frames_decoded, duration_s, fps (mean),
-    constant_rate, and what the container says (codec, pixel format, header frame count, offset_s, ...).
+    constant_rate, and what the container says (codec, pixel format, header frame count, offset_s, ...). ``files``: the
+    frames of a folder; ``masks``: pictures in it that are named like masks (``0001_mask.png``).
     """
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
@@ -64,6 +65,7 @@ class FrameReader:
         self.kind = _kind(self.path)
         self.length: int | None = None
         self.files: tuple[Path, ...] = ()
+        self.masks: tuple[Path, ...] = ()
         self._listing: stills.Listing | None = None
         self._more_inside = ""
         if self.kind in ("folder", "picture"):
@@ -87,7 +89,7 @@ class FrameReader:
             self.files = (self.path,)
         else:
             self._listing = stills.list_pictures(self.path)
-            self.files = self._listing.files
+            self.files, self.masks = self._listing.files, self._listing.masks
         self.length = len(self.files)
         self._more_inside = _check_headers(self.files)
 

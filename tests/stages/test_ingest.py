@@ -266,6 +266,98 @@ def test_border_contact_is_said(tmp_path, context):
     )
 
 
+def birds(step: int) -> np.ndarray:
+    """(H,W) uint8: a soft ball, and two birds three pixels wide that any clean-up would take for noise."""
+    alpha = ball(step)[..., 3].copy()
+    alpha[4:7, 80:83] = 255
+    alpha[8:11, 70 + step : 73 + step] = 180
+    return alpha
+
+
+@pytest.mark.parametrize("kind", ["grey", "alpha", "one bit"])
+def test_masks_are_used_bit_for_bit(tmp_path, context, kind):  # M03
+    frames = [on(ball(i), (40, 90, 60)) for i in range(3)]
+    masks = [birds(i) for i in range(3)]
+    if kind == "one bit":
+        masks = [np.where(m > 127, 255, 0).astype(np.uint8) for m in masks]
+    source, folder = save(tmp_path / "frames", frames), tmp_path / "masks"
+    folder.mkdir()
+    for i, mask in enumerate(masks):
+        picture = Image.fromarray(
+            np.dstack([np.full((*mask.shape, 3), 7, np.uint8), mask]) if kind == "alpha" else mask
+        )
+        (picture.convert("1") if kind == "one bit" else picture).save(folder / f"m{i}.png")
+    ingest.run(context, IngestOptions(source=source, masks=folder))
+    for i, mask in enumerate(masks):
+        np.testing.assert_array_equal(formats.read_rgba(context.out / "frames" / f"{i:05}.png")[..., 3], mask)
+    assert read_meta(context)["alpha"] == "masks"
+
+
+def test_masks_of_a_video_follow_its_decoded_frames(tmp_path, context):
+    clip = film(tmp_path / "clip.mp4", [on(ball(i), (128,) * 3) for i in range(6)], [i * 100 for i in range(6)])
+    masks = save(tmp_path / "masks", [ball(i)[..., 3] for i in range(6)], "{}.png")
+    ingest.run(context, IngestOptions(source=clip, masks=masks, fps=5))
+    assert [frame["source_index"] for frame in read_meta(context)["frames"]] == [0, 2, 4]
+    for i in (0, 1, 2):
+        np.testing.assert_array_equal(
+            formats.read_rgba(context.out / "frames" / f"{i:05}.png")[..., 3], ball(2 * i)[..., 3]
+        )
+
+
+def test_masks_beside_the_pictures_are_paired_by_name(tmp_path, context):  # F19
+    folder = save(tmp_path / "clip", [on(ball(i), (90, 90, 200)) for i in range(3)], "Frame_{}.png")
+    save(folder, [birds(i) for i in range(3)], "frame_{}_mask.png")
+    (folder / "notes.txt").write_text("no picture")
+    ingest.run(context, IngestOptions(source=folder))
+    meta = read_meta(context)
+    assert [frame["name"] for frame in meta["frames"]] == ["Frame_1.png", "Frame_2.png", "Frame_3.png"]
+    assert meta["alpha"] == "masks"
+    np.testing.assert_array_equal(formats.read_rgba(context.out / "frames" / "00002.png")[..., 3], birds(2))
+
+
+def test_masks_beside_some_pictures_only_are_not_used_and_said(tmp_path, context):
+    folder = save(tmp_path / "clip", [on(ball(i), (90, 90, 200)) for i in range(3)])
+    save(folder, [birds(0)], "frame_{}_mask.png")
+    ingest.run(context, IngestOptions(source=folder))
+    meta = read_meta(context)
+    assert meta["alpha"] == "key" and any("1 pictures named like masks" in w for w in meta["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("masks", "said"),
+    [
+        pytest.param([ball(0)[..., 3]] * 2, "2 masks for 3 frames", id="too few"),
+        pytest.param([ball(0)[..., 3]] * 4, "4 masks for 3 frames", id="too many"),
+        pytest.param([ball(0, width=48)[..., 3]] * 3, "the mask is 48x64, its frame 96x64", id="another size"),
+        pytest.param([ball(0)[..., :3]] * 3, "coloured", id="a picture"),
+        pytest.param([ball(0)[..., 3] // 255] * 3, "reach only 1 of 255", id="zeros and ones"),
+        pytest.param([ball(0)[..., 3] * 0] * 3, "its mask is empty", id="empty"),
+        pytest.param([], "no masks in this folder", id="none"),
+    ],
+)
+def test_masks_that_do_not_fit_are_refused(tmp_path, context, masks, said):
+    source = save(tmp_path / "frames", [on(ball(i), (40, 90, 60)) for i in range(3)])
+    with pytest.raises(InputError, match=said):
+        ingest.run(context, IngestOptions(source=source, masks=save(tmp_path / "masks", masks, "{}.png")))
+    assert not (context.out / "clip.json").exists()
+
+
+def test_too_few_masks_for_a_video(tmp_path, context):
+    clip = film(tmp_path / "clip.mp4", [on(ball(i), (128,) * 3) for i in range(4)], [i * 100 for i in range(4)])
+    for count, said in ((3, "frame 3 has none"), (5, "5 masks for 4 frames")):
+        masks = save(tmp_path / f"masks{count}", [ball(i)[..., 3] for i in range(count)], "{}.png")
+        with pytest.raises(InputError, match=said):
+            ingest.run(context, IngestOptions(source=clip, masks=masks))
+
+
+def test_masks_and_another_source_of_masks_exclude_each_other(tmp_path, context):
+    source = save(tmp_path / "frames", [on(ball(0), (40, 90, 60))])
+    with pytest.raises(ConfigError, match="exclude"):
+        ingest.run(context, IngestOptions(source=source, masks=tmp_path, background="key"))
+    with pytest.raises(InputError, match="no such folder"):
+        ingest.run(context, IngestOptions(source=source, masks=tmp_path / "nowhere"))
+
+
 def test_options_have_help_and_limits():
     from v2m4 import config
 

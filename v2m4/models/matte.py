@@ -320,6 +320,7 @@ def require_object(alpha: np.ndarray, frame: str, method: str) -> None:
     """InputError that names the frame when its mask is empty or covers everything."""
     inside = int(foreground(alpha).sum())
     remedy = {
+        "masks": "paint its mask, or take the frame out of the clip",
         "given": "paint its alpha, or take the frame out of the clip",
         "key": "the object may have left the picture or have the background's colour: cut the clip there or give alpha",
     }.get(method, "cut the clip there, or give the pictures with alpha")

@@ -3,9 +3,10 @@
 ``source`` is a video file, an animated GIF, WebP or APNG, a single picture, or a folder of pictures (natural order).
 ``fps`` is the rate of a folder; a video is resampled to it by taking the nearest frames, else it keeps its own times.
 
-The object is found in this order (``background`` picks one): alpha the pictures bring is used as it is; a plain
-background is keyed out; else ``rembg`` cuts the object out, where it is installed and its weights are on disk. A frame
-without any object is an error that names it.
+The object is found in this order (``background`` picks one): ``masks`` you bring, or that lie beside the pictures of a
+folder as ``NAME_mask.png``, are used bit for bit; alpha the pictures bring is used as it is; a plain background is
+keyed out; else ``rembg`` cuts the object out, where it is installed and its weights are on disk. A frame without any
+object is an error that names it.
 
 Frames keep the full picture and its proportions; they are scaled down only where the longer side exceeds ``max_size``.
 
@@ -25,6 +26,7 @@ import numpy as np
 from v2m4 import formats
 from v2m4.config import opt
 from v2m4.errors import ConfigError, InputError
+from v2m4.masks import Masks, by_name, paired
 from v2m4.protocols import Matte, StageContext
 from v2m4.video import FrameReader, Picture, read_frames, resize
 
@@ -53,9 +55,12 @@ class IngestOptions:
     )
     keyframe_step: int = opt(2, "every n-th frame is a keyframe, and the last one", minimum=1)
     max_size: int = opt(1024, "longer side of the frames in pixels; larger ones are scaled down", minimum=16)
+    masks: Path | None = opt(
+        None, "folder of masks, one a frame: white (or opaque) is the object; used as they are", content=True
+    )
     background: str = opt(
         "auto",
-        "where the object's mask comes from: auto tries alpha, then a plain background, then rembg",
+        "where the object's mask comes from without masks: auto tries alpha, then a plain background, then rembg",
         choices=("auto", "alpha", "key", "rembg"),
     )
     alpha_colours: str = opt(
@@ -75,10 +80,11 @@ class IngestOptions:
 class Cutter:
     """How the object is cut out of every frame of one clip.
 
-    ``method`` is "given", "key" or "rembg"; ``matte`` finds the mask of the latter two.
+    ``method`` is "masks", "given", "key" or "rembg"; ``matte`` finds the mask of the latter two.
     """
 
     method: str
+    masks: Masks | None = None
     matte: Matte | None = None
     background: Background | None = None
     premultiplied: bool = False
@@ -87,8 +93,12 @@ class Cutter:
         """(H,W,4) uint8, straight alpha, clean colours. InputError when there is no object in the picture."""
         from v2m4.models import matte as room
 
+        rgb = picture.image[..., :3]
+        if self.masks is not None:
+            alpha = self.masks.alpha(picture.source_index, rgb.shape[:2])
+            room.require_object(alpha, label, self.method)
+            return room.cut_out(rgb, alpha)
         if self.matte is not None:
-            rgb = picture.image[..., :3]
             alpha = self.matte.alpha(rgb)
             room.require_object(alpha, label, self.method)
             return room.cut_out(rgb, alpha, self.background)
@@ -149,7 +159,9 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
         review.add(picture.index, picture.image, frame, cutter.method)
         size = (frame.shape[1], frame.shape[0])
         frames.append(_entry(picture))
-    warnings = [*reader.warnings, *_doubts(cutter), *review.warnings(len(frames))]
+    if cutter.masks is not None:
+        cutter.masks.check_count(reader.info["frames_decoded"])
+    warnings = [*reader.warnings, *_doubts(cutter, reader), *review.warnings(len(frames))]
     for fact in reader.facts:
         ctx.log.info(fact)
     for warning in warnings:
@@ -178,8 +190,11 @@ def plan(reader: FrameReader, options: IngestOptions) -> Cutter:
     from v2m4.models.rembg import Rembg
 
     wanted = options.background
+    masks = _masks(reader, options)
+    if masks is not None:
+        return Cutter("masks", masks)
     if wanted == "rembg":
-        return Cutter("rembg", Rembg(options.matte_model))
+        return Cutter("rembg", matte=Rembg(options.matte_model))
     border = BorderSurvey()
     pictures = iter(reader)
     for picture in pictures:
@@ -194,13 +209,29 @@ def plan(reader: FrameReader, options: IngestOptions) -> Cutter:
         )
     background = border.background()
     if background is not None:
-        return Cutter("key", KeyMatte(background, options.key_holes), background)
+        return Cutter("key", matte=KeyMatte(background, options.key_holes), background=background)
     if wanted == "key":
         raise InputError(
             f"{reader.path}: the picture's border has no single colour, so there is nothing to key out",
             "give pictures with alpha, or set ingest.background to rembg",
         )
-    return Cutter("rembg", Rembg(options.matte_model))
+    return Cutter("rembg", matte=Rembg(options.matte_model))
+
+
+def _masks(reader: FrameReader, options: IngestOptions) -> Masks | None:
+    """The masks the user gave, or those that lie beside every picture of a folder."""
+    if options.masks is not None:
+        if options.background != "auto":
+            raise ConfigError(
+                f"ingest.masks and ingest.background = {options.background} exclude each other",
+                "leave ingest.background on auto to use the masks",
+            )
+        return paired(options.masks, reader.files if reader.kind == "folder" else None)
+    if options.background != "auto" or not reader.masks:
+        return None
+    beside = by_name(reader.masks, reader.files)
+    found = tuple(m for m in beside if m)
+    return Masks(found, "masks lie beside the pictures") if len(found) == len(beside) else None
 
 
 def with_alpha(image: np.ndarray) -> np.ndarray:
@@ -258,6 +289,8 @@ def _entry(picture: Picture) -> dict[str, Any]:
 
 
 def _describe(cutter: Cutter) -> str:
+    if cutter.masks is not None:
+        return cutter.masks.note
     if cutter.background is not None:
         red, green, blue = (round(c) for c in cutter.background.colour)
         return f"the background is plain, RGB {red} {green} {blue}: it is keyed out"
@@ -266,13 +299,19 @@ def _describe(cutter: Cutter) -> str:
     return f"masks from {cutter.matte.name if cutter.matte else cutter.method}"
 
 
-def _doubts(cutter: Cutter) -> list[str]:
-    if cutter.background is None or cutter.background.noise <= UNEVEN:
-        return []
-    return [
-        f"the background is not quite even (pixels stray by {cutter.background.noise:.0f} levels): look at the masks "
-        "in contact_sheet.png; alpha, or ingest.background = rembg, may do better"
-    ]
+def _doubts(cutter: Cutter, reader: FrameReader) -> list[str]:
+    out = []
+    if reader.masks and cutter.masks is None:
+        out.append(
+            f"{len(reader.masks)} pictures named like masks lie beside {len(reader.files)} frames and were not used: "
+            "every frame needs one, named like it (0001.png, 0001_mask.png), and ingest.background = auto"
+        )
+    if cutter.background is not None and cutter.background.noise > UNEVEN:
+        out.append(
+            f"the background is not quite even (pixels stray by {cutter.background.noise:.0f} levels): look at the "
+            "masks in contact_sheet.png; alpha, or ingest.background = rembg, may do better"
+        )
+    return out
 
 
 def _frames(indices: list[int], count: int, verb: str = " are") -> str:
