@@ -540,3 +540,37 @@ def test_the_real_animal_comes_in_natural_order_with_its_alpha(shared):
     first = next(iter(reader))
     assert reader.length == 32 and first.name == "0.png" and first.image.shape == (720, 720, 4)
     assert [p.name for p in reader.files] == [f"{i}.png" for i in range(32)]
+
+
+def combed(step: int, width: int = 96, height: int = 64) -> np.ndarray:
+    """A moment of a bar that moves 8 px a frame, as an interlaced camera sees it: odd lines 4 px further on."""
+    picture = np.full((height, width, 3), 50, np.uint8)
+    for line in range(height):
+        left = 8 + 8 * step + (4 if line % 2 else 0)
+        picture[line, left : left + 20] = 210
+    return picture
+
+
+def combs(image: np.ndarray) -> float:
+    """How much lines alternate: mean of |line - mean of its neighbours| where the bar's sides are."""
+    grey = image.mean(-1)
+    return float(np.abs(grey[1:-1] - (grey[:-2] + grey[2:]) / 2).mean())
+
+
+def test_interlaced_video_gives_whole_pictures(tmp_path):  # F11
+    pictures = [combed(i) for i in range(8)]
+    options = {"crf": "4", "flags": "+ilme+ildct", "x264-params": "tff=1"}
+    reader = read_frames(write_video(tmp_path / "clip.mp4", pictures, codec="libx264", options=options))
+    frames = list(reader)
+    assert len(frames) == 8 and reader.info["frames_decoded"] == 8
+    np.testing.assert_allclose([f.time_s for f in frames], np.arange(8) / 30, atol=1e-3)
+    assert any("interlaced" in fact for fact in reader.facts)
+    for picture, frame in zip(pictures[1:-1], frames[1:-1], strict=True):
+        assert combs(picture) > 10 and combs(frame.image) < 0.25 * combs(picture)
+        bar = frame.image[..., 0].mean(0) > 130  # it is still where it was, and as wide
+        assert abs(np.flatnonzero(bar).mean() - np.flatnonzero(picture[..., 0].mean(0) > 130).mean()) < 3
+
+
+def test_progressive_video_is_not_touched_by_the_deinterlacer(tmp_path):
+    reader = read_frames(write_video(tmp_path / "clip.mp4", [combed(i) for i in range(4)], options={"crf": "4"}))
+    assert combs(list(reader)[1].image) > 8 and not any("interlaced" in fact for fact in reader.facts)

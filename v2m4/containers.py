@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from v2m4 import hdr
 from v2m4.errors import InputError, MissingBackend
 from v2m4.stills import resize
 
@@ -21,7 +22,7 @@ CONTAINERS = (
 #: Decoders that keep the alpha plane of a WebM; FFmpeg's own drop it.
 ALPHA_DECODERS = {"vp9": "libvpx-vp9", "vp8": "libvpx"}
 _BT601, _BT709, _UNTAGGED = 5, 1, 2
-_HDR_TRANSFERS = {16: "PQ", 18: "HLG"}
+_BT2020 = 9
 #: A step back in time longer than this is a new start (joined recordings), a shorter one is a slip of the muxer.
 _RESTART_S = 0.5
 _SMALLEST_STEP_S = 0.001
@@ -47,16 +48,15 @@ def video_frames(
         info.update(_header(stream, decoder))
         index = 0
         try:
-            for packet in container.demux(stream):  # ends with an empty packet that flushes the decoder
-                for frame in decoder.decode(packet):
-                    if frame.is_corrupt:
-                        raise InputError(*_damaged(path, index))
-                    if index == 0:
-                        info.update(_first_frame(frame, stream, warnings))
-                    time, duration = clock.read(frame, stream.time_base)
-                    image = _upright(_square(_pixels(frame), _pixel_aspect(stream)), frame)
-                    yield time, duration, image
-                    index += 1
+            for frame in _Progressive(stream, facts).frames(_decoded(container, stream, decoder)):
+                if frame.is_corrupt:
+                    raise InputError(*_damaged(path, index))
+                if index == 0:
+                    info.update(_first_frame(frame, stream, facts))
+                time, duration = clock.read(frame, stream.time_base)
+                image = _upright(_square(_pixels(frame), _pixel_aspect(stream)), frame)
+                yield time, duration, image
+                index += 1
         except av.error.FFmpegError:
             raise InputError(*_damaged(path, index)) from None
     header = stream.frames
@@ -66,6 +66,57 @@ def video_frames(
         facts.append(f"the first frame is at {clock.offset:.3f} s; the clip starts at 0")
     if header and header != index:
         warnings.append(f"the header promises {header} frames, {index} were decoded; the clip has {index}")
+
+
+def _decoded(container: Any, stream: Any, decoder: Any) -> Iterator[Any]:
+    for packet in container.demux(stream):  # ends with an empty packet that flushes the decoder
+        yield from decoder.decode(packet)
+
+
+class _Progressive:
+    """Makes whole pictures of interlaced frames (FFmpeg's bwdif), one each; others pass through.
+
+    The filter starts at the first interlaced frame: a recording may begin with others.
+    """
+
+    def __init__(self, stream: Any, facts: list[str]) -> None:
+        self.stream, self.facts = stream, facts
+        self.graph: Any = None
+
+    def frames(self, decoded: Iterator[Any]) -> Iterator[Any]:
+        for frame in decoded:
+            if self.graph is None and not frame.interlaced_frame:
+                yield frame
+                continue
+            if self.graph is None:
+                self._start(frame)
+            self.graph.push(frame)
+            yield from self._finished()
+        if self.graph is not None:
+            self.graph.push(None)
+            yield from self._finished()
+
+    def _start(self, frame: Any) -> None:
+        from av.filter import Graph
+
+        self.graph = Graph()
+        source = self.graph.add_buffer(
+            width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base
+        )
+        filter_, sink = self.graph.add("bwdif", "mode=send_frame:deint=interlaced"), self.graph.add("buffersink")
+        source.link_to(filter_)
+        filter_.link_to(sink)
+        self.graph.configure()
+        self.facts.append("the video is interlaced: whole pictures were made of its half pictures")
+
+    def _finished(self) -> Iterator[Any]:
+        import av
+
+        while True:
+            try:
+                yield self.graph.pull()
+            except (av.error.BlockingIOError, av.error.EOFError):
+                return
 
 
 # --- containers -------------------------------------------------------------------------------------------------------
@@ -234,9 +285,13 @@ class _Clock:
 
 def _pixels(frame: Any) -> np.ndarray:
     """(H,W,3|4) uint8 sRGB. Untagged pictures are read as players do: BT.709 from 720 lines on, BT.601 below."""
+    space = int(frame.colorspace)
+    transfer = hdr.TRANSFERS.get(int(frame.color_trc or 0))
+    if transfer:
+        space = _BT2020 if space == _UNTAGGED else space
+        return hdr.to_srgb(frame.to_ndarray(format="rgb48le", src_colorspace=space), transfer)
     alpha = any(c.is_alpha for c in frame.format.components)
-    space = frame.colorspace
-    if int(space) == _UNTAGGED:
+    if space == _UNTAGGED:
         space = _BT709 if max(frame.height, frame.width * 9 // 16) >= 720 else _BT601
     return np.asarray(frame.to_ndarray(format="rgba" if alpha else "rgb24", src_colorspace=space))
 
@@ -282,17 +337,14 @@ def _header(stream: Any, decoder: Any) -> dict[str, Any]:
     }
 
 
-def _first_frame(frame: Any, stream: Any, warnings: list[str]) -> dict[str, Any]:
-    transfer = _HDR_TRANSFERS.get(int(getattr(frame, "color_trc", 0) or 0))
+def _first_frame(frame: Any, stream: Any, facts: list[str]) -> dict[str, Any]:
+    transfer = hdr.TRANSFERS.get(int(frame.color_trc or 0))
     if transfer:
-        warnings.append(
-            f"HDR source ({transfer}): it is read as if it were sRGB and will look pale; convert it to SDR first"
-        )
-    if frame.interlaced_frame:
-        warnings.append("the video is interlaced; moving edges will show combs: deinterlace it first")
+        facts.append(f"HDR source ({transfer}): toned down to sRGB")
     turn, mirror = _orientation(frame)
     return {
         "pixel_format": frame.format.name,
+        "hdr": transfer,
         "coded_width": frame.width,
         "coded_height": frame.height,
         "rotation_deg": -90 * turn % 360,  # clockwise, as a phone means it

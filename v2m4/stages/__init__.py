@@ -28,7 +28,7 @@ class Stage:
 
 
 STAGES = (
-    Stage("ingest", ingest.run, ingest.IngestOptions),
+    Stage("ingest", ingest.run, ingest.IngestOptions, version=2),
     Stage("generate", generate.run, generate.GenerateOptions, needs=("ingest",), version=2),
     Stage("camera", camera.run, camera.CameraOptions, needs=("ingest", "generate"), version=2),
     Stage("refine", refine.run, refine.RefineOptions, needs=("ingest", "generate", "camera")),
