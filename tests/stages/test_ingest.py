@@ -254,6 +254,15 @@ def test_a_noisy_background_is_doubted(tmp_path, context):
         assert (mask & true).sum() / (mask | true).sum() > 0.97
 
 
+def test_a_mask_that_lost_half_of_the_object_is_named(tmp_path, context):  # M02
+    pictures = [ball(i) for i in range(8)]
+    pictures[4][:32, :, 3] = 0
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))
+    meta = read_meta(context)
+    assert meta["suspect_masks"] == [4]
+    assert any("mask of frame 4 has lost" in warning for warning in meta["warnings"])
+
+
 def test_border_contact_is_said(tmp_path, context):
     pictures = [ball(i, 72, 64) for i in range(1, 12)]
     ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))

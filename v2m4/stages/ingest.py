@@ -27,6 +27,7 @@ from v2m4 import formats
 from v2m4.config import opt
 from v2m4.errors import ConfigError, InputError
 from v2m4.masks import Masks, by_name, paired
+from v2m4.models.mask_watch import MaskWatch
 from v2m4.protocols import Matte, StageContext
 from v2m4.video import FrameReader, Picture, read_frames, resize
 
@@ -39,6 +40,8 @@ THUMBNAIL_PX = 192
 OPAQUE = 250
 #: A frame whose most opaque pixel is below this is faint as a whole; its alpha is stretched.
 FAINT = 192
+#: Doubtful masks that are described one by one.
+SHOWN_SUSPECTS = 6
 #: Background noise in levels from which on a key is doubtful.
 UNEVEN = 6
 #: Pictures with alpha that are looked at to tell straight from premultiplied colours.
@@ -116,6 +119,7 @@ class Review:
     faint: list[int] = field(default_factory=list)
     opaque: list[int] = field(default_factory=list)
     smallest_px: int = 1 << 30
+    watch: MaskWatch = field(default_factory=MaskWatch)
 
     def add(self, index: int, source: np.ndarray, frame: np.ndarray, method: str) -> None:
         """``source`` (H,W,3|4) as read, ``frame`` (H,W,4) as stored."""
@@ -125,6 +129,7 @@ class Review:
         rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
         if mask[[0, -1]].any() or mask[:, [0, -1]].any():
             self.touching.append(index)
+        self.watch.add(frame[..., 3])
         self.smallest_px = min(self.smallest_px, int(max(np.ptp(rows), np.ptp(columns))) + 1)
         if method == "given":
             top = source[..., 3].max() if source.shape[2] == 4 else 255
@@ -143,6 +148,11 @@ class Review:
             out.append(f"{_frames(self.faint, count)} faint as a whole; the alpha was stretched to reach 255")
         if self.smallest_px < 64:
             out.append(f"the object is only {self.smallest_px} pixels long in one frame: expect little detail")
+        suspects = self.watch.suspects()
+        out += [f"the mask of frame {s.index} {s.reason}: look at it" for s in suspects[:SHOWN_SUSPECTS]]
+        if len(suspects) > SHOWN_SUSPECTS:
+            rest = ", ".join(str(s.index) for s in suspects[SHOWN_SUSPECTS:])
+            out.append(f"so do the masks of frames {rest}")
         return out
 
 
@@ -178,6 +188,7 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
         "alpha": cutter.method,
         "premultiplied": cutter.premultiplied,
         "background": list(cutter.background.colour) if cutter.background else None,
+        "suspect_masks": [s.index for s in review.watch.suspects()],
         "notes": reader.facts,
         "warnings": warnings,
     }

@@ -1,0 +1,86 @@
+"""Masks over time: one that has lost or gained much of the object against the frames around it is at fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+#: Longer side of the small masks that are kept and compared.
+SMALL_PX = 64
+#: Frames on either side that a mask is compared with.
+REACH = 3
+#: A change of the area by this factor is a fault, where the frames around agree better than that.
+AREA_FACTOR = 1.3
+#: A mask that overlaps both neighbours by less than this share of what they overlap each other is a fault.
+APART = 0.3
+#: Neighbours that overlap less than this tell nothing about the frame between them.
+TOGETHER = 0.3
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A frame whose mask does not fit those around it, and in what way."""
+
+    index: int
+    reason: str
+
+
+class MaskWatch:
+    """Give it every mask in order; some kilobytes a frame."""
+
+    def __init__(self) -> None:
+        self._small: list[np.ndarray] = []
+        self._area: list[float] = []
+
+    def add(self, alpha: np.ndarray) -> None:
+        """``alpha`` (H,W) uint8."""
+        import cv2
+
+        height, width = alpha.shape
+        scale = SMALL_PX / max(height, width)
+        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        self._small.append(np.asarray(cv2.resize(alpha, size, interpolation=cv2.INTER_AREA)) > 127)
+        self._area.append(float(alpha.mean()) / 255)
+
+    def suspects(self) -> list[Suspect]:
+        """The frames to look at. A clip of fewer than three frames has none: there is no telling which one is wrong."""
+        good = list(range(len(self._area)))
+        found: list[Suspect] = []
+        while len(good) > 2:  # the worst first: it would speak against its neighbours otherwise
+            judged = {i: self._area_change(i, good) for i in good}
+            worst = max(good, key=lambda i: abs(judged[i]))
+            if judged[worst] == 0:
+                break
+            verb, share = "lost" if judged[worst] < 0 else "gained", abs(np.expm1(judged[worst]))
+            found.append(Suspect(worst, f"has {verb} {share:.0%} of the object's area against the frames around it"))
+            good.remove(worst)
+        for before, here, after in zip(good, good[1:], good[2:], strict=False):
+            if self._elsewhere(before, here, after):
+                found.append(Suspect(here, "lies elsewhere than those of the frames before and after it"))
+        return sorted(found, key=lambda s: s.index)
+
+    def _area_change(self, i: int, good: list[int]) -> float:
+        """Logarithm of the area against what the nearest good frames let expect; 0 where that is no fault."""
+        around = np.array(sorted((k for k in good if k != i), key=lambda k: abs(k - i))[: 2 * REACH])
+        own = np.log(max(self._area[i], 1e-6))
+        areas = np.log(np.maximum([self._area[k] for k in around], 1e-6))
+        # The line that most pairs agree on (Theil-Sen): an object that comes nearer or turns is no fault.
+        first, second = np.triu_indices(len(around), 1)
+        slope = np.median((areas[second] - areas[first]) / (around[second] - around[first]))
+        level = np.median(areas - slope * (around - i))
+        strays = float(np.median(np.abs(areas - level - slope * (around - i))))
+        limit = max(np.log(AREA_FACTOR), 3 * strays)
+        change = float(own - level)
+        return change if min(abs(change), abs(own - areas[0])) > limit else 0.0
+
+    def _elsewhere(self, before: int, here: int, after: int) -> bool:
+        a, b, c = (self._small[k] for k in (before, here, after))
+        together = _overlap(a, c)
+        return together > TOGETHER and max(_overlap(b, a), _overlap(b, c)) < APART * together
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> float:
+    """Intersection over union."""
+    union = int((a | b).sum())
+    return int((a & b).sum()) / union if union else 1.0
