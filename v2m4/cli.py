@@ -23,6 +23,7 @@ SHORTHANDS = {
     "target": "export.target",
     "fps": "ingest.fps",
     "masks": "ingest.masks",
+    "object": "ingest.object",
     "fov": "camera.fov_deg",
     "seed": "run.seed",
     "device": "run.device",
@@ -79,6 +80,7 @@ def cli() -> None:
 @click.argument("clip", required=False)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Run directory [runs/<name of the clip>].")
 @click.option("--masks", type=click.Path(path_type=Path), help="Folder of masks of the object, one a frame.")
+@click.option("--object", help="Of several objects: all, largest, nearest, or its number from the left, from 0.")
 @click.option("--meshes", type=click.Path(path_type=Path), help="Folder of your own meshes, one a frame or keyframe.")
 @click.option("--mesh", type=click.Path(path_type=Path), help="One mesh of your own for the whole clip.")
 @click.option("--generator", help="What makes a mesh from a picture: inflate, or package.module:Class.")

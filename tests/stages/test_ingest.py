@@ -367,6 +367,19 @@ def test_masks_and_another_source_of_masks_exclude_each_other(tmp_path, context)
         ingest.run(context, IngestOptions(source=source, masks=tmp_path / "nowhere"))
 
 
+def test_one_of_two_objects_is_kept(tmp_path, context):  # M05
+    def both(i: int) -> np.ndarray:
+        return np.concatenate([ball(i), ball(i, colour=(30, 60, 220))], 1)
+
+    source = save(tmp_path / "clip", [both(i) for i in range(4)])
+    ingest.run(context, IngestOptions(source=source, object="1"))
+    for i in range(4):
+        frame = formats.read_rgba(context.out / "frames" / f"{i:05}.png")
+        assert not frame[:, :96, 3].any()
+        np.testing.assert_array_equal(frame[:, 96:, 3], ball(i)[..., 3])
+        assert (frame[..., 2] > frame[..., 0]).all()  # no colour of the other one is left, not even under clear pixels
+
+
 def test_options_have_help_and_limits():
     from v2m4 import config
 

@@ -28,6 +28,7 @@ from v2m4.config import opt
 from v2m4.errors import ConfigError, InputError
 from v2m4.masks import Masks, by_name, paired
 from v2m4.models.mask_watch import MaskWatch
+from v2m4.models.objects import ObjectTracker
 from v2m4.protocols import Matte, StageContext
 from v2m4.video import FrameReader, Picture, read_frames, resize
 
@@ -65,6 +66,11 @@ class IngestOptions:
         "auto",
         "where the object's mask comes from without masks: auto tries alpha, then a plain background, then rembg",
         choices=("auto", "alpha", "key", "rembg"),
+    )
+    object: str = opt(
+        "all",
+        "of several objects in the masks: all, largest, nearest (to the middle), or its number from the left, from 0; "
+        "chosen in the first frame and followed",
     )
     alpha_colours: str = opt(
         "auto",
@@ -161,11 +167,12 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
     if options.source is None:
         raise ConfigError("there is no clip to read", "give a video file or a folder of pictures (ingest.source)")
     reader = read_frames(options.source, options.fps)
+    tracker = ObjectTracker(options.object)
     cutter = plan(reader, options)
     ctx.log.info(_describe(cutter))
     review, frames, size = Review(), [], (0, 0)
     for picture in ctx.track(reader, "frames", reader.length):
-        frame = _store(ctx.out, picture, cutter, options.max_size, reader.path)
+        frame = _store(ctx.out, picture, cutter, tracker, options.max_size, reader.path)
         review.add(picture.index, picture.image, frame, cutter.method)
         size = (frame.shape[1], frame.shape[0])
         frames.append(_entry(picture))
@@ -274,18 +281,25 @@ def _stretched(image: np.ndarray) -> np.ndarray:
     return np.concatenate([image[..., :3], alpha], -1)
 
 
-def _store(out: Path, picture: Picture, cutter: Cutter, max_size: int, source: Path) -> np.ndarray:
+def _store(
+    out: Path, picture: Picture, cutter: Cutter, tracker: ObjectTracker, max_size: int, source: Path
+) -> np.ndarray:
     """The finished frame, from disk where an interrupted run left it."""
     from v2m4.models.matte import fill_transparent
 
     path = out / "frames" / f"{formats.frame_name(picture.index)}.png"
     if path.exists():
-        return formats.read_rgba(path)
-    frame = cutter.cut(picture, f"{source.name}: frame {picture.index} ({picture.name})")
+        frame = formats.read_rgba(path)
+        tracker.follow(frame[..., 3])
+        return frame
+    label = f"{source.name}: frame {picture.index} ({picture.name})"
+    frame = cutter.cut(picture, label)
     height, width = frame.shape[:2]
     scale = max_size / max(height, width)
     if scale < 1:
         frame = fill_transparent(resize(frame, max(1, round(width * scale)), max(1, round(height * scale))))
+    if tracker.which != "all":
+        frame = fill_transparent(np.dstack([frame[..., :3], tracker.keep(frame[..., 3], label)]))
     formats.write_image(path, frame)
     return frame
 
