@@ -367,6 +367,14 @@ def test_masks_and_another_source_of_masks_exclude_each_other(tmp_path, context)
         ingest.run(context, IngestOptions(source=source, masks=tmp_path / "nowhere"))
 
 
+def test_how_many_frames_are_used_and_why_is_said(tmp_path, context):  # F17
+    source = save(tmp_path / "clip", [ball(i // 8) for i in range(50)])
+    ingest.run(context, IngestOptions(source=source, fps=25, keyframe_step=7))
+    meta = read_meta(context)
+    assert len(meta["frames"]) == 50 and meta["keyframes"] == [0, 7, 14, 21, 28, 35, 42, 49]
+    assert any("50 frames in 2.00 s" in line and "8 keyframes: every 7. frame" in line for line in context.messages)
+
+
 def test_one_of_two_objects_is_kept(tmp_path, context):  # M05
     def both(i: int) -> np.ndarray:
         return np.concatenate([ball(i), ball(i, colour=(30, 60, 220))], 1)

@@ -17,7 +17,7 @@ SPECK = 0.02
 
 @dataclass(frozen=True)
 class _Objects:
-    """Objects in one mask, from left to right. ``label`` (H,W) int32: 1 for the first; every pixel has the nearest's."""
+    """Objects in one mask, from left to right. ``label`` (H,W) int32: 1 is the first; each pixel has the nearest's."""
 
     label: np.ndarray
     area: np.ndarray

@@ -184,7 +184,11 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
     for warning in warnings:
         ctx.log.warning(warning)
     keyframes = choose_keyframes(len(frames), options.keyframe_step)
-    ctx.log.info(f"{len(frames)} frames, {len(keyframes)} keyframes, {size[0]}x{size[1]}")
+    rule = f"every {options.keyframe_step}. frame and the last one" if options.keyframe_step > 1 else "all frames"
+    ctx.log.info(
+        f"{_count(len(frames), 'frame')} in {reader.info['duration_s']:.2f} s, {size[0]}x{size[1]}; "
+        f"{_count(len(keyframes), 'keyframe')}: {rule} (ingest.keyframe_step)"
+    )
     _contact_sheet(ctx.out, frames)
     clip = {
         "source": reader.info,
@@ -337,6 +341,10 @@ def _doubts(cutter: Cutter, reader: FrameReader) -> list[str]:
             "masks in contact_sheet.png; alpha, or ingest.background = rembg, may do better"
         )
     return out
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _frames(indices: list[int], count: int, verb: str = " are") -> str:
