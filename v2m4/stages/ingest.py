@@ -17,6 +17,9 @@ filter brings in a fringe), ``contact_sheet.png`` and ``clip.json``.
 from __future__ import annotations
 
 import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +38,8 @@ from v2m4.video import FrameReader, Picture, read_frames, resize
 if TYPE_CHECKING:
     from v2m4.models.matte import Background
 
+#: Frames in work at a time: one is read while others are cut out and written.
+WORKERS = 2
 THUMBNAILS = 24
 THUMBNAIL_PX = 192
 #: Alpha above this everywhere is no cut-out: lossy alpha planes stray by a few levels.
@@ -171,8 +176,13 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
     cutter = plan(reader, options)
     ctx.log.info(_describe(cutter))
     review, frames, size = Review(), [], (0, 0)
-    for picture in ctx.track(reader, "frames", reader.length):
-        frame = _store(ctx.out, picture, cutter, tracker, options.max_size, reader.path)
+
+    def store(picture: Picture) -> np.ndarray:
+        return _store(ctx.out, picture, cutter, tracker, options.max_size, reader.path)
+
+    # What is followed from frame to frame goes in order, and a network takes all cores by itself.
+    workers = 1 if tracker.which != "all" or cutter.method == "rembg" else WORKERS
+    for picture, frame in _ahead(ctx.track(reader, "frames", reader.length), store, workers):
         review.add(picture.index, picture.image, frame, cutter.method)
         size = (frame.shape[1], frame.shape[0])
         frames.append(_entry(picture))
@@ -283,6 +293,26 @@ def _stretched(image: np.ndarray) -> np.ndarray:
         return image
     alpha = np.round(image[..., 3:] * (255 / top)).astype(np.uint8)
     return np.concatenate([image[..., :3], alpha], -1)
+
+
+def _ahead(
+    pictures: Iterable[Picture], work: Callable[[Picture], np.ndarray], workers: int
+) -> Iterator[tuple[Picture, np.ndarray]]:
+    """Every picture with what ``work`` makes of it, in order, a few of them in work at a time."""
+    waiting: deque[tuple[Picture, Future[np.ndarray]]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="v2m4-ingest") as pool:
+        try:
+            for picture in pictures:
+                waiting.append((picture, pool.submit(work, picture)))
+                if len(waiting) > workers:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            while waiting:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        finally:
+            for _, future in waiting:
+                future.cancel()
 
 
 def _store(
