@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -365,6 +366,28 @@ def test_masks_and_another_source_of_masks_exclude_each_other(tmp_path, context)
         ingest.run(context, IngestOptions(source=source, masks=tmp_path, background="key"))
     with pytest.raises(InputError, match="no such folder"):
         ingest.run(context, IngestOptions(source=source, masks=tmp_path / "nowhere"))
+
+
+def test_frames_in_work_at_once_come_in_order_and_the_first_fault_counts():
+    def work(number: int) -> int:
+        time.sleep(0.01 if number % 2 == 0 else 0)  # the later one is ready first
+        if number in (5, 6):
+            raise InputError(f"frame {number}")
+        return number * number
+
+    read: list[int] = []
+
+    def pictures():
+        for number in range(50):
+            read.append(number)
+            yield number
+
+    got = []
+    with pytest.raises(InputError, match="frame 5"):
+        for number, square in ingest._ahead(pictures(), work, 2):
+            got.append((number, square))
+    assert got == [(i, i * i) for i in range(5)]
+    assert len(read) < 10  # nothing is read far ahead
 
 
 def test_how_many_frames_are_used_and_why_is_said(tmp_path, context):  # F17
