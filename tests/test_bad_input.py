@@ -178,6 +178,16 @@ def test_value_out_of_range(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_masks_that_do_not_match_and_an_object_that_is_none(tmp_path: Path) -> None:
+    clip, out = frames_folder(tmp_path / "clip"), tmp_path / "out"
+    masks = frames_folder(tmp_path / "masks", count=2)
+    refused(v2m4("run", clip, "--masks", masks, "-o", out), 1, "2 masks for 3 frames")
+    nothing_left(out)
+    fresh = tmp_path / "fresh"
+    refused(v2m4("run", clip, "--object", "biggest", "-o", fresh), 2, "biggest", "largest")
+    assert not fresh.exists()
+
+
 def test_two_sources_of_meshes(tmp_path: Path) -> None:
     frames_folder(tmp_path / "clip")
     write_mesh(tmp_path / "meshes" / "0.glb", TETRAHEDRON)

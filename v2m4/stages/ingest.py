@@ -89,6 +89,9 @@ class IngestOptions:
     )
     matte_model: str = opt("u2net", "model of rembg, for example u2net, u2netp, isnet-general-use, birefnet-general")
 
+    def __post_init__(self) -> None:
+        ObjectTracker(self.object)  # refuses what is no object before anything is written
+
 
 @dataclass(frozen=True)
 class Cutter:
