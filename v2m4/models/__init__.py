@@ -16,7 +16,7 @@ GENERATORS = {
     "reference": "v2m4.models.reference:Reference",
 }
 MATTES = {
-    "key": "v2m4.models.matte:KeyMatte",
+    "key": "v2m4.ingest.key:KeyMatte",
     "rembg": "v2m4.models.rembg:Rembg",
 }
 

@@ -30,13 +30,13 @@ from v2m4 import formats
 from v2m4.config import opt
 from v2m4.errors import ConfigError, InputError
 from v2m4.masks import Masks, by_name, paired
-from v2m4.models.mask_watch import MaskWatch
-from v2m4.models.objects import ObjectTracker
+from v2m4.ingest.watch import MaskWatch
+from v2m4.ingest.objects import ObjectTracker
 from v2m4.protocols import Matte, StageContext
 from v2m4.video import FrameReader, Picture, read_frames, resize
 
 if TYPE_CHECKING:
-    from v2m4.models.matte import Background
+    from v2m4.ingest.key import Background
 
 #: Frames in work at a time: one is read while others are cut out and written.
 WORKERS = 2
@@ -108,7 +108,7 @@ class Cutter:
 
     def cut(self, picture: Picture, label: str) -> np.ndarray:
         """(H,W,4) uint8, straight alpha, clean colours. InputError when there is no object in the picture."""
-        from v2m4.models import matte as room
+        from v2m4.ingest import edges as room
 
         rgb = picture.image[..., :3]
         if self.masks is not None:
@@ -118,7 +118,7 @@ class Cutter:
         if self.matte is not None:
             alpha = self.matte.alpha(rgb)
             room.require_object(alpha, label, self.method)
-            return room.cut_out(rgb, alpha, self.background)
+            return room.cut_out(rgb, alpha, self.background.colour if self.background else None)
         image = with_alpha(picture.image)
         room.require_object(image[..., 3], label, self.method)
         image = room.unmultiply(image) if self.premultiplied else image
@@ -137,7 +137,7 @@ class Review:
 
     def add(self, index: int, source: np.ndarray, frame: np.ndarray, method: str) -> None:
         """``source`` (H,W,3|4) as read, ``frame`` (H,W,4) as stored."""
-        from v2m4.models.matte import foreground
+        from v2m4.ingest.edges import foreground
 
         mask = foreground(frame[..., 3])
         rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
@@ -221,7 +221,7 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
 
 def plan(reader: FrameReader, options: IngestOptions) -> Cutter:
     """Look the clip through, as far as it takes, and settle where its masks come from."""
-    from v2m4.models.matte import BorderSurvey, KeyMatte
+    from v2m4.ingest.key import BorderSurvey, KeyMatte
     from v2m4.models.rembg import Rembg
 
     wanted = options.background
@@ -284,7 +284,7 @@ def _has_cut_out(image: np.ndarray) -> bool:
 
 
 def _premultiplied(images: list[np.ndarray], rule: str) -> bool:
-    from v2m4.models.matte import is_premultiplied
+    from v2m4.ingest.edges import is_premultiplied
 
     return is_premultiplied(images) if rule == "auto" else rule == "premultiplied"
 
@@ -322,7 +322,7 @@ def _store(
     out: Path, picture: Picture, cutter: Cutter, tracker: ObjectTracker, max_size: int, source: Path
 ) -> np.ndarray:
     """The finished frame, from disk where an interrupted run left it."""
-    from v2m4.models.matte import fill_transparent
+    from v2m4.ingest.edges import fill_transparent
 
     path = out / "frames" / f"{formats.frame_name(picture.index)}.png"
     if path.exists():

@@ -1,4 +1,4 @@
-"""Which pixels are the object, where the picture does not say: a plain background, keyed out, and clean edges.
+"""Which pixels are the object, where the picture does not say: a plain background, keyed out.
 
 Keying is by connection, not by colour alone: background is what hangs together with the picture's border and has its
 colour. A white eye on white or a black boot on black stays whole, because nothing connects it to the outside; a gap
@@ -7,12 +7,11 @@ between an arm and the body goes, because it is as flat as the background itself
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from v2m4.errors import InputError
+from v2m4.ingest.edges import box, core, depth_px, nearest
 
 #: Share of the border that must have one colour before a background counts as plain.
 PLAIN_SHARE = 0.6
@@ -23,8 +22,6 @@ _FIRST_PX, _CORNER_PX, _SECOND_PX = (
     1.5,
     2.1,
 )  # depth of the outermost pixels of an object, and of those behind them
-_CORE_PX = 2.1  # from this depth on a pixel shows the object alone (chroma at half size reaches a little further)
-_FILL_PX = 32
 _SAME = 4  # channel difference that cannot be told from the background
 _CLIPPED = 6  # a background this near to 0 or 255 in every channel looks exactly like a highlight or a black cloth
 
@@ -101,7 +98,7 @@ class KeyMatte:
     def alpha(self, image: np.ndarray) -> np.ndarray:
         """``image`` (H,W,3) uint8 sRGB -> (H,W) uint8, soft over the pixels in which object and background mix."""
         distance = _distance(image, self.background)
-        part = _box(distance > self.background.threshold, 4)
+        part = box(distance > self.background.threshold, 4)
         solid = _object(distance[part], self.background, self.holes)
         out = np.zeros(distance.shape, np.uint8)
         out[part] = _soften(image[part], solid, self.background)
@@ -186,13 +183,13 @@ def _without_specks(inside: np.ndarray, distance: np.ndarray, threshold: float) 
 
 def _soften(image: np.ndarray, solid: np.ndarray, background: Background) -> np.ndarray:
     """Alpha from un-mixing each edge pixel into background and the nearest colour from well inside the object."""
-    depth = _depth(solid)
+    depth = depth_px(solid)
     own = image.astype(np.float32) - np.asarray(background.colour, np.float32)
-    core = _nearest(own, _core(solid, depth))
-    strength = (core**2).sum(-1)
-    share = (own * core).sum(-1) / np.maximum(strength, 1)
+    inner = nearest(own, core(solid, depth))
+    strength = (inner**2).sum(-1)
+    share = (own * inner).sum(-1) / np.maximum(strength, 1)
     clear = strength > (4 * background.threshold) ** 2  # object and background differ enough to tell the share
-    stray = ((own - share[..., None] * core) ** 2).sum(-1)
+    stray = ((own - share[..., None] * inner) ** 2).sum(-1)
     # Mixing reaches one pixel in, round corners one step across, rarely two; behind the first pixel only what lies on
     # the line between both colours is mixed, the rest is the object's own shading.
     second = (depth < _SECOND_PX) & (share < np.where(depth < _CORNER_PX, 0.9, 0.6)) & (stray < 0.0225 * strength)
@@ -200,129 +197,3 @@ def _soften(image: np.ndarray, solid: np.ndarray, background: Background) -> np.
     return np.round(np.where(mixed, np.clip(share, 0, 1), solid) * 255).astype(np.uint8)
 
 
-def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice]:
-    """The part of the picture that holds all of the mask, with a margin; the whole picture for an empty mask."""
-    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
-    if not len(rows):
-        return slice(None), slice(None)
-    top, left = max(0, int(rows[0]) - margin), max(0, int(columns[0]) - margin)
-    return slice(top, int(rows[-1]) + margin + 1), slice(left, int(columns[-1]) + margin + 1)
-
-
-def _depth(mask: np.ndarray) -> np.ndarray:
-    """Distance in pixels from each pixel of the mask to the nearest one outside it (the picture's border is inside)."""
-    import cv2
-
-    return np.asarray(cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5))
-
-
-def _core(solid: np.ndarray, depth: np.ndarray) -> np.ndarray:
-    """Pixels that show the object alone: deep ones and, far from those, the ridge of parts too thin to have any."""
-    import cv2
-
-    deep = depth >= _CORE_PX
-    ridge = depth >= cv2.dilate(depth, np.ones((3, 3), np.uint8)) - 1e-6
-    near = cv2.dilate(deep.astype(np.uint8), np.ones((7, 7), np.uint8)).astype(bool)
-    return np.asarray(solid & (deep | (ridge & ~near)))
-
-
-def _nearest(image: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """(H,W,C): at each pixel the value of the nearest pixel in ``among``; the image itself where that is empty."""
-    import cv2
-
-    if not among.any():
-        return image
-    source = (~among).astype(np.uint8)
-    _, labels = cv2.distanceTransformWithLabels(source, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
-    first = np.zeros(int(labels.max()) + 1, np.int64)
-    places = np.flatnonzero(among.ravel())
-    first[labels.ravel()[places]] = places
-    return np.asarray(image.reshape(-1, image.shape[2])[first[labels.ravel()]].reshape(image.shape))
-
-
-# --- colours at the edge ----------------------------------------------------------------------------------------------
-
-
-def cut_out(image: np.ndarray, alpha: np.ndarray, background: Background | None = None) -> np.ndarray:
-    """(H,W,3) and its alpha (H,W) -> (H,W,4) uint8, straight: the background's share is taken out of edge colours.
-
-    With a known background the colour is un-mixed; without one an edge pixel takes the nearest solid colour.
-    """
-    part = _box(alpha > 0, 4)
-    out = np.dstack([image, alpha])
-    out[part][..., :3] = _clean_edge(image[part], alpha[part], background)
-    return fill_transparent(out)
-
-
-def _clean_edge(image: np.ndarray, alpha: np.ndarray, background: Background | None) -> np.ndarray:
-    solid = alpha >= 250
-    inner = _nearest(image, _core(solid, _depth(solid))).astype(np.float32)
-    if background is None:
-        return np.where(solid[..., None], image, inner.astype(np.uint8))
-    share = (alpha.astype(np.float32) / 255)[..., None]
-    back = np.asarray(background.colour, np.float32)
-    unmixed = np.clip(back + (image - back) / np.maximum(share, 1e-3), 0, 255)
-    trust = np.clip((share - 0.3) / 0.4, 0, 1)  # the smaller the share, the more noise dividing by it makes
-    return np.where(solid[..., None], image, np.round(inner + trust * (unmixed - inner)).astype(np.uint8))
-
-
-def fill_transparent(image: np.ndarray) -> np.ndarray:
-    """(H,W,4): transparent pixels take the colour of the nearest one that shows, so that filters bring in no fringe.
-
-    Far from the object all have its mean colour: nothing reads it there, and a flat picture stays a small file.
-    """
-    shown = image[..., 3] > 0
-    if not shown.any():
-        return image
-    part = _box(shown, _FILL_PX)
-    inner = image[part]
-    out = np.empty_like(image)
-    out[..., :3] = np.round(inner[shown[part]][:, :3].mean(0)).astype(np.uint8)
-    out[..., 3] = image[..., 3]
-    out[part][..., :3] = _nearest(inner, shown[part])[..., :3]
-    return out
-
-
-def is_premultiplied(images: Iterable[np.ndarray]) -> bool:
-    """Whether colours are already multiplied by alpha: then edge pixels are alpha times the colour further in.
-
-    False where the edge cannot tell (no half-transparent pixels, or a black object, for which both are the same).
-    """
-    straight = multiplied = pixels = 0.0
-    for image in images:
-        alpha = image[..., 3].astype(np.float32) / 255
-        edge = (alpha > 0.1) & (alpha < 0.9)
-        if (image[edge][:, :3] > image[edge][:, 3:] + 3).any(1).sum() > 0.02 * edge.sum():
-            return False  # brighter than any multiplied colour can be
-        solid = alpha > 0.98
-        inner = _nearest(image, solid)[..., :3].astype(np.float32)[edge]
-        seen, share = image[..., :3].astype(np.float32)[edge], alpha[edge][:, None]
-        straight += float(np.abs(seen - inner).sum())
-        multiplied += float(np.abs(seen - inner * share).sum())
-        pixels += edge.sum() * bool(solid.any())
-    return bool(pixels >= 20 and multiplied < 0.5 * straight)
-
-
-def unmultiply(image: np.ndarray) -> np.ndarray:
-    """(H,W,4) uint8 with colours multiplied by alpha -> straight."""
-    alpha = image[..., 3:].astype(np.float32)
-    colour = np.where(alpha > 0, image[..., :3] * (255 / np.maximum(alpha, 1)), 0)
-    return np.concatenate([np.clip(np.round(colour), 0, 255).astype(np.uint8), image[..., 3:]], -1)
-
-
-def foreground(alpha: np.ndarray) -> np.ndarray:
-    """(H,W) bool: at least half as opaque as the most opaque pixel; nothing where all is (nearly) transparent."""
-    top = int(alpha.max(initial=0))
-    return alpha >= max(top / 2, 1) if top >= 26 else np.zeros(alpha.shape, bool)
-
-
-def require_object(alpha: np.ndarray, frame: str, method: str) -> None:
-    """InputError that names the frame when its mask is empty or covers everything."""
-    inside = int(foreground(alpha).sum())
-    remedy = {
-        "masks": "paint its mask, or take the frame out of the clip",
-        "given": "paint its alpha, or take the frame out of the clip",
-        "key": "the object may have left the picture or have the background's colour: cut the clip there or give alpha",
-    }.get(method, "cut the clip there, or give the pictures with alpha")
-    if inside < 4:
-        raise InputError(f"{frame}: there is no object in it, its mask is empty", remedy)

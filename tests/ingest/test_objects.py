@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from v2m4.errors import ConfigError, InputError
-from v2m4.models.objects import ObjectTracker
+from v2m4.ingest.objects import ObjectTracker
 
 HEIGHT, WIDTH = 90, 160
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from v2m4.models.mask_watch import MaskWatch
+from v2m4.ingest.watch import MaskWatch
 
 
 def body(x: float, y: float = 60, radius: float = 22, height: int = 120, width: int = 160) -> np.ndarray:

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from v2m4.errors import InputError
-from v2m4.models import matte
-from v2m4.models.matte import Background, BorderSurvey, KeyMatte, cut_out
+from v2m4.ingest import edges
+from v2m4.ingest.edges import cut_out
+from v2m4.ingest.key import Background, BorderSurvey, KeyMatte
 
 SIZE = 160
 GROUNDS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128), "green": (0, 200, 60)}
@@ -76,12 +77,12 @@ def test_edge_colours_carry_nothing_of_the_background(name):
     true, colour = coverage(ring), shades((200, 90, 40), (120, 40, 150))
     image = paint(true, colour, GROUNDS[name])
     background = survey(image)
-    result = cut_out(image, KeyMatte(background).alpha(image), background)
+    result = cut_out(image, KeyMatte(background).alpha(image), background.colour)
     error = np.abs(result[..., :3] - colour).max(-1)
     shown = (result[..., 3] > 0) & (true < 1)
     before = np.abs(image - colour).max(-1)[shown].mean()
     assert error[shown].mean() < before / 10 and error[shown].max() <= 28
-    near = matte._box(result[..., 3] > 0, 8)
+    near = edges.box(result[..., 3] > 0, 8)
     assert error[near][true[near] == 0].mean() < 12  # what filters reach outside the object has its colour too
 
 
@@ -162,10 +163,10 @@ def test_fill_and_premultiplied():  # F27
     alpha = np.round(true * 255).astype(np.uint8)
     straight = np.dstack([np.where(alpha[..., None] > 0, colour, 255).astype(np.uint8), alpha])  # white where clear
     multiplied = np.dstack([np.round(colour * true[..., None]).astype(np.uint8), alpha])
-    assert not matte.is_premultiplied([straight])
-    assert matte.is_premultiplied([multiplied])
-    for image in (straight, matte.unmultiply(multiplied)):
-        filled = matte.fill_transparent(image)
+    assert not edges.is_premultiplied([straight])
+    assert edges.is_premultiplied([multiplied])
+    for image in (straight, edges.unmultiply(multiplied)):
+        filled = edges.fill_transparent(image)
         solid = alpha >= 64  # 8-bit multiplied colours are coarse below
         assert np.abs(filled[solid][:, :3] - colour).max() <= 4
         assert np.abs(filled[alpha == 0][:, :3].astype(float) - colour).mean() <= 4
@@ -175,8 +176,8 @@ def test_fill_and_premultiplied():  # F27
 def test_black_objects_are_not_called_premultiplied():
     true = coverage(ring)
     alpha = np.round(true * 255).astype(np.uint8)
-    assert not matte.is_premultiplied([np.dstack([np.zeros((SIZE, SIZE, 3), np.uint8), alpha])])
-    assert not matte.is_premultiplied(
+    assert not edges.is_premultiplied([np.dstack([np.zeros((SIZE, SIZE, 3), np.uint8), alpha])])
+    assert not edges.is_premultiplied(
         [np.dstack([np.full((SIZE, SIZE, 3), 90, np.uint8), (alpha > 127) * np.uint8(255)])]
     )
 
@@ -184,12 +185,12 @@ def test_black_objects_are_not_called_premultiplied():
 def test_empty_and_weak_masks():  # M01
     weak = np.zeros((40, 40), np.uint8)
     weak[10:30, 10:30] = 204
-    assert matte.foreground(weak).sum() == 400
-    matte.require_object(weak, "clip: frame 1", "given")
+    assert edges.foreground(weak).sum() == 400
+    edges.require_object(weak, "clip: frame 1", "given")
     with pytest.raises(InputError, match=r"frame 3.*mask is empty") as caught:
-        matte.require_object(np.zeros((40, 40), np.uint8), "clip: frame 3", "given")
+        edges.require_object(np.zeros((40, 40), np.uint8), "clip: frame 3", "given")
     assert "alpha" in caught.value.hint
-    assert not matte.foreground(np.full((4, 4), 10, np.uint8)).any()
+    assert not edges.foreground(np.full((4, 4), 10, np.uint8)).any()
 
 
 @pytest.mark.slow

@@ -1,0 +1,143 @@
+"""Colours at the edge of the object, and what counts as object.
+
+A pixel on the edge shows object and background mixed. What is stored is straight alpha: the object's own colour, so that
+nothing of the background gets into a texture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from v2m4.errors import InputError
+
+_CORE_PX = 2.1  # from this depth on a pixel shows the object alone (chroma at half size reaches a little further)
+_FILL_PX = 32
+
+
+def box(mask: np.ndarray, margin: int) -> tuple[slice, slice]:
+    """The part of the picture that holds all of the mask, with a margin; the whole picture for an empty mask."""
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    if not len(rows):
+        return slice(None), slice(None)
+    top, left = max(0, int(rows[0]) - margin), max(0, int(columns[0]) - margin)
+    return slice(top, int(rows[-1]) + margin + 1), slice(left, int(columns[-1]) + margin + 1)
+
+
+def depth_px(mask: np.ndarray) -> np.ndarray:
+    """Distance in pixels from each pixel of the mask to the nearest one outside it (the picture's border is inside)."""
+    import cv2
+
+    return np.asarray(cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5))
+
+
+def core(solid: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """Pixels that show the object alone: deep ones and, far from those, the ridge of parts too thin to have any."""
+    import cv2
+
+    deep = depth >= _CORE_PX
+    ridge = depth >= cv2.dilate(depth, np.ones((3, 3), np.uint8)) - 1e-6
+    near = cv2.dilate(deep.astype(np.uint8), np.ones((7, 7), np.uint8)).astype(bool)
+    return np.asarray(solid & (deep | (ridge & ~near)))
+
+
+def nearest(image: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """(H,W,C): at each pixel the value of the nearest pixel in ``among``; the image itself where that is empty."""
+    import cv2
+
+    if not among.any():
+        return image
+    source = (~among).astype(np.uint8)
+    _, labels = cv2.distanceTransformWithLabels(source, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    first = np.zeros(int(labels.max()) + 1, np.int64)
+    places = np.flatnonzero(among.ravel())
+    first[labels.ravel()[places]] = places
+    return np.asarray(image.reshape(-1, image.shape[2])[first[labels.ravel()]].reshape(image.shape))
+
+
+def cut_out(image: np.ndarray, alpha: np.ndarray, background: tuple[float, float, float] | None = None) -> np.ndarray:
+    """(H,W,3) and its alpha (H,W) -> (H,W,4) uint8, straight: the background's share is taken out of edge colours.
+
+    With the one colour of a plain ``background`` the colour is un-mixed; without it an edge pixel takes the nearest solid colour.
+    """
+    part = box(alpha > 0, 4)
+    out = np.dstack([image, alpha])
+    out[part][..., :3] = _clean_edge(image[part], alpha[part], background)
+    return fill_transparent(out)
+
+
+def _clean_edge(
+    image: np.ndarray, alpha: np.ndarray, background: tuple[float, float, float] | None
+) -> np.ndarray:
+    solid = alpha >= 250
+    inner = nearest(image, core(solid, depth_px(solid))).astype(np.float32)
+    if background is None:
+        return np.where(solid[..., None], image, inner.astype(np.uint8))
+    share = (alpha.astype(np.float32) / 255)[..., None]
+    back = np.asarray(background, np.float32)
+    unmixed = np.clip(back + (image - back) / np.maximum(share, 1e-3), 0, 255)
+    trust = np.clip((share - 0.3) / 0.4, 0, 1)  # the smaller the share, the more noise dividing by it makes
+    return np.where(solid[..., None], image, np.round(inner + trust * (unmixed - inner)).astype(np.uint8))
+
+
+def fill_transparent(image: np.ndarray) -> np.ndarray:
+    """(H,W,4): transparent pixels take the colour of the nearest one that shows, so that filters bring in no fringe.
+
+    Far from the object all have its mean colour: nothing reads it there, and a flat picture stays a small file.
+    """
+    shown = image[..., 3] > 0
+    if not shown.any():
+        return image
+    part = box(shown, _FILL_PX)
+    inner = image[part]
+    out = np.empty_like(image)
+    out[..., :3] = np.round(inner[shown[part]][:, :3].mean(0)).astype(np.uint8)
+    out[..., 3] = image[..., 3]
+    out[part][..., :3] = nearest(inner, shown[part])[..., :3]
+    return out
+
+
+def is_premultiplied(images: Iterable[np.ndarray]) -> bool:
+    """Whether colours are already multiplied by alpha: then edge pixels are alpha times the colour further in.
+
+    False where the edge cannot tell (no half-transparent pixels, or a black object, for which both are the same).
+    """
+    straight = multiplied = pixels = 0.0
+    for image in images:
+        alpha = image[..., 3].astype(np.float32) / 255
+        edge = (alpha > 0.1) & (alpha < 0.9)
+        if (image[edge][:, :3] > image[edge][:, 3:] + 3).any(1).sum() > 0.02 * edge.sum():
+            return False  # brighter than any multiplied colour can be
+        solid = alpha > 0.98
+        inner = nearest(image, solid)[..., :3].astype(np.float32)[edge]
+        seen, share = image[..., :3].astype(np.float32)[edge], alpha[edge][:, None]
+        straight += float(np.abs(seen - inner).sum())
+        multiplied += float(np.abs(seen - inner * share).sum())
+        pixels += edge.sum() * bool(solid.any())
+    return bool(pixels >= 20 and multiplied < 0.5 * straight)
+
+
+def unmultiply(image: np.ndarray) -> np.ndarray:
+    """(H,W,4) uint8 with colours multiplied by alpha -> straight."""
+    alpha = image[..., 3:].astype(np.float32)
+    colour = np.where(alpha > 0, image[..., :3] * (255 / np.maximum(alpha, 1)), 0)
+    return np.concatenate([np.clip(np.round(colour), 0, 255).astype(np.uint8), image[..., 3:]], -1)
+
+
+def foreground(alpha: np.ndarray) -> np.ndarray:
+    """(H,W) bool: at least half as opaque as the most opaque pixel; nothing where all is (nearly) transparent."""
+    top = int(alpha.max(initial=0))
+    return alpha >= max(top / 2, 1) if top >= 26 else np.zeros(alpha.shape, bool)
+
+
+def require_object(alpha: np.ndarray, frame: str, method: str) -> None:
+    """InputError that names the frame when its mask is empty or covers everything."""
+    inside = int(foreground(alpha).sum())
+    remedy = {
+        "masks": "paint its mask, or take the frame out of the clip",
+        "given": "paint its alpha, or take the frame out of the clip",
+        "key": "the object may have left the picture or have the background's colour: cut the clip there or give alpha",
+    }.get(method, "cut the clip there, or give the pictures with alpha")
+    if inside < 4:
+        raise InputError(f"{frame}: there is no object in it, its mask is empty", remedy)
