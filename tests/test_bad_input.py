@@ -140,10 +140,10 @@ def test_bad_mesh(tmp_path: Path, fault: str) -> None:
 
 def test_meshes_that_do_not_match_the_frames(tmp_path: Path) -> None:
     frames_folder(tmp_path / "clip", count=7)
-    for k in (100, 200):
+    for k in (100, 200, 300):
         write_mesh(tmp_path / "meshes" / f"m{k}.glb", TETRAHEDRON)
     result = v2m4("run", tmp_path / "clip", "--meshes", tmp_path / "meshes", "-o", tmp_path / "out")
-    refused(result, 1, "2", "7")
+    refused(result, 1, "3", "7")
 
 
 def test_place_that_cannot_be_written(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_unknown_option_names_the_nearest(tmp_path: Path, arguments: list[str], 
 
 def test_value_out_of_range(tmp_path: Path) -> None:
     frames_folder(tmp_path / "clip")
-    result = v2m4("run", tmp_path / "clip", "-o", tmp_path / "out", "--set", "ingest.keyframe_step=0")
-    refused(result, 2, "ingest.keyframe_step", "at least 1")
+    result = v2m4("run", tmp_path / "clip", "-o", tmp_path / "out", "--set", "ingest.keyframe_step=-1")
+    refused(result, 2, "ingest.keyframe_step", "at least 0")
     assert not (tmp_path / "out").exists()
 
 

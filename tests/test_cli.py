@@ -212,7 +212,7 @@ def test_ingest_status_and_a_second_run(
     assert cli.main([*command, "--dry-run"]) == 0
     assert "ingest     would run" in capsys.readouterr().out and not out.exists()
     assert cli.main(command) == 0
-    assert json.loads((out / "1_ingest" / "clip.json").read_text("utf-8"))["width"] == 40
+    assert json.loads((out / "1_ingest" / "clip.json").read_text("utf-8"))["crop"]["picture_width"] == 40
     assert tomllib.loads((out / "run.toml").read_text("utf-8"))["ingest"]["source"] == str(frames)
     capsys.readouterr()
     assert cli.main(command) == 0

@@ -27,6 +27,8 @@ SHORTHANDS = {
     "fov": "camera.fov_deg",
     "seed": "run.seed",
     "device": "run.device",
+    "weights_dir": "run.weights_dir",
+    "prompt": "ingest.prompt",
 }
 CLIP = "ingest.source"
 
@@ -57,6 +59,7 @@ _tuning = _options(
         "--set", "assignments", multiple=True, metavar="STAGE.OPTION=VALUE", help="Set one option; repeatable."
     ),
     click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where torch computes."),
+    click.option("--weights-dir", type=click.Path(path_type=Path), help="Folder with the weights of networks."),
     click.option("--seed", type=click.IntRange(min=0), help="Every random choice derives from it."),
 )
 _debug = click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -80,7 +83,8 @@ def cli() -> None:
 @click.argument("clip", required=False)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Run directory [runs/<name of the clip>].")
 @click.option("--masks", type=click.Path(path_type=Path), help="Folder of masks of the object, one a frame.")
-@click.option("--object", help="Of several objects: all, largest, nearest, or its number from the left, from 0.")
+@click.option("--prompt", help="The object for SAM 2: a point x,y on it, or a box x0,y0,x1,y1, in the first frame.")
+@click.option("--object", help="Of several: all, largest, nearest to the middle, or its number from the left.")
 @click.option("--meshes", type=click.Path(path_type=Path), help="Folder of your own meshes, one a frame or keyframe.")
 @click.option("--mesh", type=click.Path(path_type=Path), help="One mesh of your own for the whole clip.")
 @click.option("--generator", help="What makes a mesh from a picture: inflate, or package.module:Class.")

@@ -20,7 +20,7 @@ from v2m4.files import write_bytes as write_bytes
 from v2m4.files import write_json as write_json
 from v2m4.glb import GlbBuilder, GlbReader
 from v2m4.transforms import srgb_to_linear, vertex_normals
-from v2m4.types import AnimatedMesh, Clip, Frame, Mesh, Texture
+from v2m4.types import AnimatedMesh, Clip, Crop, Frame, Mesh, Texture
 
 MESH_SUFFIXES = (".glb", ".gltf", ".obj", ".ply")
 
@@ -67,10 +67,13 @@ def encode_png(image: np.ndarray) -> bytes:
     """(H,W), (H,W,3) or (H,W,4) uint8 -> PNG bytes."""
     import cv2
 
-    swapped = image if image.ndim == 2 else image[..., [2, 1, 0, 3][: image.shape[2]]]
-    # Run lengths after OpenCV's filter: as small as zlib at level 4, in half the time.
+    if image.ndim == 3:
+        image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR if image.shape[2] == 3 else cv2.COLOR_RGBA2BGRA)
+    # Run lengths after one filter: nearly as small as zlib at level 4 after the best filter a row, four times as fast.
     options = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
-    return bytes(cv2.imencode(".png", np.ascontiguousarray(swapped), options)[1])
+    if hasattr(cv2, "IMWRITE_PNG_FILTER"):
+        options += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP]
+    return bytes(cv2.imencode(".png", image, options)[1])
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
@@ -104,7 +107,8 @@ def read_clip(ingest: Path, only: Iterable[int] | None = None) -> Clip:
     times = np.array([f["time_s"] for f in meta["frames"]], float)
     wanted = range(len(times)) if only is None else sorted(set(only))
     frames = tuple(Frame(i, float(times[i]), read_rgba(ingest / "frames" / f"{frame_name(i)}.png")) for i in wanted)
-    return Clip(frames, tuple(meta["keyframes"]), times, meta["width"], meta["height"])
+    crop = Crop(**meta["crop"]) if meta.get("crop") else None
+    return Clip(frames, tuple(meta["keyframes"]), times, meta["width"], meta["height"], crop)
 
 
 def mesh_path(folder: Path, index: int) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -170,8 +171,9 @@ class _Runner:
             return
         warnings = self._guard(name, lambda: folder.begin(decision.key, name in self.request.force))
         log = StageLog(name, self.log, warnings, folder.note_warnings)
-        device = self.walk.options["run"].device
-        context = Context(folder.partial, name, ingredients["seed"], log, lambda: choose_device(device))
+        options = self.walk.options["run"]
+        choose = functools.partial(choose_device, options.device)
+        context = Context(folder.partial, name, ingredients["seed"], log, choose, options.weights_dir)
         inputs = [self.walk.folders[need].path for need in stage.needs]
         with measured() as usage:
             self._guard(name, lambda: stage.run(context, self.walk.options[name], *inputs), context)

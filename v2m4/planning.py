@@ -28,6 +28,7 @@ class RunOptions:
 
     seed: int = config.opt(0, "every random choice derives from it and from the frame", minimum=0)
     device: str = config.opt("auto", "where torch computes", choices=("auto", "cpu", "cuda"))
+    weights_dir: Path | None = config.opt(None, "folder with the weights of networks, looked into first")
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ class StageContext(Protocol):
     out: Path  #: the folder to write into; what an interrupted run of the same stage left is still there
     seed: int
     device: str  #: "cpu" or "cuda"
+    weights_dir: Path | None  #: where the user keeps the weights of networks; looked into first
     log: Progress
 
     def seed_for(self, index: int) -> int:

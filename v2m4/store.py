@@ -314,11 +314,15 @@ class Context:
     not load it. ``item`` names what is in work, for the error message.
     """
 
-    def __init__(self, out: Path, stage: str, seed: int, log: StageLog, choose_device: Callable[[], str]) -> None:
+    def __init__(
+        self, out: Path, stage: str, seed: int, log: StageLog, choose_device: Callable[[], str],
+        weights_dir: Path | None = None,
+    ) -> None:  # fmt: skip
         self.out = out
         self.stage = stage
         self.seed = seed
         self.log = log
+        self.weights_dir = weights_dir
         self.item = ""
         self.device_used = "cpu"
         self._choose_device = choose_device

@@ -97,6 +97,11 @@ def scale_K(K: np.ndarray, x: float, y: float | None = None) -> np.ndarray:
     return np.diag([x, x if y is None else y, 1.0]) @ K
 
 
+def crop_K(K: np.ndarray, left: float, top: float) -> np.ndarray:
+    """Intrinsics of the part of the picture whose top left corner is the pixel corner (left, top)."""
+    return np.array([[1.0, 0, -left], [0, 1.0, -top], [0, 0, 1.0]]) @ K
+
+
 def project(points: np.ndarray, K: np.ndarray) -> np.ndarray:
     """Points (...,3) in camera coordinates -> pixels (...,2)."""
     uvw = points @ np.asarray(K).T

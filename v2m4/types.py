@@ -55,10 +55,31 @@ class Frame:
 
 
 @dataclass(frozen=True)
+class Crop:
+    """The part of the full picture that the frames of a clip show, in pixels of the picture.
+
+    Its top left corner is (``left``, ``top``), its size ``width`` x ``height``; it may reach beyond the picture, which
+    is ``picture_width`` x ``picture_height``. Frames are this part scaled, in proportion, to the clip's size.
+    """
+
+    left: int
+    top: int
+    width: int
+    height: int
+    picture_width: int
+    picture_height: int
+
+    def __post_init__(self) -> None:
+        sizes = (self.width, self.height, self.picture_width, self.picture_height)
+        _require(min(sizes) > 0, f"a crop and its picture need sizes above 0, not {sizes}")
+
+
+@dataclass(frozen=True)
 class Clip:
     """Frames of one video. ``frames`` may be a part of the clip; ``times_s`` (T,) covers all of it.
 
-    ``keyframes`` are frame indices in rising order.
+    ``keyframes`` are frame indices in rising order. ``width`` and ``height`` are those of the frames, which show the
+    part ``crop`` of the full picture (None: all of it, unscaled).
     """
 
     frames: tuple[Frame, ...]
@@ -66,6 +87,7 @@ class Clip:
     times_s: np.ndarray
     width: int
     height: int
+    crop: Crop | None = None
 
     def __post_init__(self) -> None:
         times = _array(self, "times_s", np.float64, (None,))

@@ -77,7 +77,7 @@ def test_edge_colours_carry_nothing_of_the_background(name):
     true, colour = coverage(ring), shades((200, 90, 40), (120, 40, 150))
     image = paint(true, colour, GROUNDS[name])
     background = survey(image)
-    result = cut_out(image, KeyMatte(background).alpha(image), background.colour)
+    result = edges.fill_transparent(cut_out(image, KeyMatte(background).alpha(image), background.colour))
     error = np.abs(result[..., :3] - colour).max(-1)
     shown = (result[..., 3] > 0) & (true < 1)
     before = np.abs(image - colour).max(-1)[shown].mean()

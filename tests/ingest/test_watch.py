@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from v2m4.ingest.watch import MaskWatch
+from v2m4.ingest.watch import MaskWatch, small_mask
 
 
 def body(x: float, y: float = 60, radius: float = 22, height: int = 120, width: int = 160) -> np.ndarray:
@@ -16,7 +16,7 @@ def body(x: float, y: float = 60, radius: float = 22, height: int = 120, width: 
 def found(masks: list[np.ndarray]) -> list[int]:
     watch = MaskWatch()
     for mask in masks:
-        watch.add(mask)
+        watch.add(small_mask(mask))
     return [s.index for s in watch.suspects()]
 
 

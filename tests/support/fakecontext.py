@@ -15,6 +15,7 @@ class FakeContext:
     out: Path
     seed: int = 0
     device: str = "cpu"
+    weights_dir: Path | None = None
     messages: list[str] = field(default_factory=list)
 
     @property

@@ -1,16 +1,21 @@
 """Colours at the edge of the object, and what counts as object.
 
-A pixel on the edge shows object and background mixed. What is stored is straight alpha: the object's own colour, so that
-nothing of the background gets into a texture.
+A pixel on the edge shows object and background mixed. What is stored is straight alpha: the object's own colour, so
+that nothing of the background gets into a texture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from v2m4.errors import InputError
+
+
+class NoObject(InputError):
+    """A picture whose mask is empty."""
+
 
 _CORE_PX = 2.1  # from this depth on a pixel shows the object alone (chroma at half size reaches a little further)
 _FILL_PX = 32
@@ -20,9 +25,10 @@ def box(mask: np.ndarray, margin: int) -> tuple[slice, slice]:
     """The part of the picture that holds all of the mask, with a margin; the whole picture for an empty mask."""
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     if not len(rows):
-        return slice(None), slice(None)
+        return slice(0, mask.shape[0]), slice(0, mask.shape[1])
     top, left = max(0, int(rows[0]) - margin), max(0, int(columns[0]) - margin)
-    return slice(top, int(rows[-1]) + margin + 1), slice(left, int(columns[-1]) + margin + 1)
+    bottom, right = min(mask.shape[0], int(rows[-1]) + margin + 1), min(mask.shape[1], int(columns[-1]) + margin + 1)
+    return slice(top, bottom), slice(left, right)
 
 
 def depth_px(mask: np.ndarray) -> np.ndarray:
@@ -44,32 +50,36 @@ def core(solid: np.ndarray, depth: np.ndarray) -> np.ndarray:
 
 def nearest(image: np.ndarray, among: np.ndarray) -> np.ndarray:
     """(H,W,C): at each pixel the value of the nearest pixel in ``among``; the image itself where that is empty."""
-    import cv2
-
     if not among.any():
         return image
-    source = (~among).astype(np.uint8)
+    return np.asarray(image.reshape(-1, image.shape[2]).take(_nearest_places(among), axis=0))
+
+
+def _nearest_places(among: np.ndarray) -> np.ndarray:
+    """(H,W) flat index of the nearest pixel in ``among`` (H,W) bool, which has one."""
+    import cv2
+
+    source = (~among).view(np.uint8)
     _, labels = cv2.distanceTransformWithLabels(source, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
-    first = np.zeros(int(labels.max()) + 1, np.int64)
     places = np.flatnonzero(among.ravel())
-    first[labels.ravel()[places]] = places
-    return np.asarray(image.reshape(-1, image.shape[2])[first[labels.ravel()]].reshape(image.shape))
+    first = np.zeros(int(labels.max()) + 1, np.int64)
+    first[labels.ravel().take(places)] = places
+    return np.asarray(first.take(labels))
 
 
 def cut_out(image: np.ndarray, alpha: np.ndarray, background: tuple[float, float, float] | None = None) -> np.ndarray:
     """(H,W,3) and its alpha (H,W) -> (H,W,4) uint8, straight: the background's share is taken out of edge colours.
 
-    With the one colour of a plain ``background`` the colour is un-mixed; without it an edge pixel takes the nearest solid colour.
+    With the one colour of a plain ``background`` the colour is un-mixed; without it an edge pixel takes the
+    nearest solid colour. What is transparent keeps the picture's colour: :func:`fill_transparent` is the last step.
     """
     part = box(alpha > 0, 4)
     out = np.dstack([image, alpha])
     out[part][..., :3] = _clean_edge(image[part], alpha[part], background)
-    return fill_transparent(out)
+    return out
 
 
-def _clean_edge(
-    image: np.ndarray, alpha: np.ndarray, background: tuple[float, float, float] | None
-) -> np.ndarray:
+def _clean_edge(image: np.ndarray, alpha: np.ndarray, background: tuple[float, float, float] | None) -> np.ndarray:
     solid = alpha >= 250
     inner = nearest(image, core(solid, depth_px(solid))).astype(np.float32)
     if background is None:
@@ -86,16 +96,24 @@ def fill_transparent(image: np.ndarray) -> np.ndarray:
 
     Far from the object all have its mean colour: nothing reads it there, and a flat picture stays a small file.
     """
+    import cv2
+
     shown = image[..., 3] > 0
     if not shown.any():
         return image
+    mean = np.round(cv2.mean(image, mask=shown.view(np.uint8))[:3])
+    pixels = np.ascontiguousarray(image).view(np.uint32)[..., 0]  # a pixel at a time, not a channel
+    out = np.where(shown, pixels, _packed([*mean, 0]))
     part = box(shown, _FILL_PX)
-    inner = image[part]
-    out = np.empty_like(image)
-    out[..., :3] = np.round(inner[shown[part]][:, :3].mean(0)).astype(np.uint8)
-    out[..., 3] = image[..., 3]
-    out[part][..., :3] = nearest(inner, shown[part])[..., :3]
-    return out
+    inner, kernel = shown[part], np.ones((2 * _FILL_PX + 1,) * 2, np.uint8)
+    near = cv2.dilate(inner.view(np.uint8), kernel).view(bool) & ~inner
+    around = pixels[part].take(_nearest_places(inner)) & _packed([255, 255, 255, 0])
+    out[part] = np.where(near, around, out[part])
+    return out.view(np.uint8).reshape(image.shape)
+
+
+def _packed(pixel: Sequence[float]) -> np.uint32:
+    return np.array(pixel, np.uint8).view(np.uint32)[0]
 
 
 def is_premultiplied(images: Iterable[np.ndarray]) -> bool:
@@ -132,12 +150,12 @@ def foreground(alpha: np.ndarray) -> np.ndarray:
 
 
 def require_object(alpha: np.ndarray, frame: str, method: str) -> None:
-    """InputError that names the frame when its mask is empty or covers everything."""
+    """NoObject, which names the frame, when its mask is empty."""
     inside = int(foreground(alpha).sum())
     remedy = {
-        "masks": "paint its mask, or take the frame out of the clip",
-        "given": "paint its alpha, or take the frame out of the clip",
-        "key": "the object may have left the picture or have the background's colour: cut the clip there or give alpha",
-    }.get(method, "cut the clip there, or give the pictures with alpha")
+        "masks": "paint its mask",
+        "given": "paint its alpha",
+        "key": "the object may have left the picture or have the background's colour: cut the clip there, give alpha",
+    }.get(method, "cut the clip there, give the pictures with alpha") + ", or set ingest.empty to skip or hold"
     if inside < 4:
-        raise InputError(f"{frame}: there is no object in it, its mask is empty", remedy)
+        raise NoObject(f"{frame}: there is no object in it, its mask is empty", remedy)

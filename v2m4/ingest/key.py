@@ -195,5 +195,3 @@ def _soften(image: np.ndarray, solid: np.ndarray, background: Background) -> np.
     second = (depth < _SECOND_PX) & (share < np.where(depth < _CORNER_PX, 0.9, 0.6)) & (stray < 0.0225 * strength)
     mixed = solid & clear & (share < 0.9) & ((depth < _FIRST_PX) | second)
     return np.round(np.where(mixed, np.clip(share, 0, 1), solid) * 255).astype(np.uint8)
-
-

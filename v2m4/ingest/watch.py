@@ -26,22 +26,34 @@ class Suspect:
     reason: str
 
 
+@dataclass(frozen=True)
+class SmallMask:
+    """A mask, at most ``SMALL_PX`` long, and the share of the picture it covered: some kilobytes."""
+
+    mask: np.ndarray
+    area: float
+
+
+def small_mask(alpha: np.ndarray) -> SmallMask:
+    """``alpha`` (H,W) uint8."""
+    import cv2
+
+    height, width = alpha.shape
+    scale = SMALL_PX / max(height, width)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return SmallMask(np.asarray(cv2.resize(alpha, size, interpolation=cv2.INTER_AREA)) > 127, float(alpha.mean()) / 255)
+
+
 class MaskWatch:
-    """Give it every mask in order; some kilobytes a frame."""
+    """Give it every mask in order."""
 
     def __init__(self) -> None:
         self._small: list[np.ndarray] = []
         self._area: list[float] = []
 
-    def add(self, alpha: np.ndarray) -> None:
-        """``alpha`` (H,W) uint8."""
-        import cv2
-
-        height, width = alpha.shape
-        scale = SMALL_PX / max(height, width)
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        self._small.append(np.asarray(cv2.resize(alpha, size, interpolation=cv2.INTER_AREA)) > 127)
-        self._area.append(float(alpha.mean()) / 255)
+    def add(self, mask: SmallMask) -> None:
+        self._small.append(mask.mask)
+        self._area.append(mask.area)
 
     def suspects(self) -> list[Suspect]:
         """The frames to look at. A clip of fewer than three frames has none: there is no telling which one is wrong."""

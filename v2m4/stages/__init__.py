@@ -28,9 +28,9 @@ class Stage:
 
 
 STAGES = (
-    Stage("ingest", ingest.run, ingest.IngestOptions, version=2),
+    Stage("ingest", ingest.run, ingest.IngestOptions, version=3),
     Stage("generate", generate.run, generate.GenerateOptions, needs=("ingest",), version=2),
-    Stage("camera", camera.run, camera.CameraOptions, needs=("ingest", "generate"), version=2),
+    Stage("camera", camera.run, camera.CameraOptions, needs=("ingest", "generate"), version=3),
     Stage("refine", refine.run, refine.RefineOptions, needs=("ingest", "generate", "camera")),
     Stage("repose", repose.run, repose.ReposeOptions, needs=("ingest", "camera", "refine"), version=2),
     Stage("topology", topology.run, topology.TopologyOptions, needs=("ingest", "repose"), version=2),

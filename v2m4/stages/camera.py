@@ -25,7 +25,7 @@ from v2m4 import formats
 from v2m4.config import opt
 from v2m4.errors import InputError
 from v2m4.protocols import StageContext
-from v2m4.transforms import apply, fov_to_K
+from v2m4.transforms import apply, crop_K, fov_to_K, scale_K
 from v2m4.types import Camera, Clip, Mesh
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     if unit != 1:
         meshes = {k: mesh.moved(mesh.vertices * np.float32(unit)) for k, mesh in meshes.items()}
     clip = formats.read_clip(ingest, only=meshes)
-    K = fov_to_K(options.fov_deg, clip.width, clip.height)
+    K = lens(options.fov_deg, clip)
     known = _hypotheses(ctx, options, clip, meshes, K)
     keyframes = list(meshes)
     poses, measure = assemble(known, list(meshes.values()), clip.times_s[keyframes], options.smooth_s)
@@ -70,6 +70,15 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     for k in ctx.track(keyframes, "overlays"):
         _write_overlay(ctx.out / "overlays" / f"{formats.frame_name(k)}.png", clip, k, meshes[k], K, by_frame[k])
     _write(ctx.out, options, clip, keyframes, K, [dataclasses.replace(p, scale=p.scale * unit) for p in poses])
+
+
+def lens(fov_y_deg: float, clip: Clip) -> np.ndarray:
+    """(3,3) intrinsics in pixels of the frames, of a lens with this vertical field of view over the full picture."""
+    crop = clip.crop
+    if crop is None:
+        return fov_to_K(fov_y_deg, clip.width, clip.height)
+    K = crop_K(fov_to_K(fov_y_deg, crop.picture_width, crop.picture_height), crop.left, crop.top)
+    return scale_K(K, clip.width / crop.width, clip.height / crop.height)
 
 
 def _unit(meshes: Iterable[Mesh]) -> float:
@@ -169,4 +178,7 @@ def _write(
     matrices = {k: p.matrix.tolist() for k, p in zip(keyframes, poses, strict=True) if p.trusted}
     formats.write_json(out / "poses.json", [matrices.get(k) for k in range(len(clip.times_s))])
     head = {"width": clip.width, "height": clip.height, "fov_y_deg": options.fov_deg, "K": K.tolist()}
+    if clip.crop is not None:
+        full = clip.crop.picture_width, clip.crop.picture_height
+        head["picture"] = {"width": full[0], "height": full[1], "K": fov_to_K(options.fov_deg, *full).tolist()}
     formats.write_json(out / "cameras.json", {**head, "keyframes": entries})

@@ -1,53 +1,54 @@
-"""Read the clip: frames with their real times, the object cut out, and which frames become keyframes.
+"""Read the clip: frames with their real times, the object cut out, which frames become keyframes, and a go or no-go.
 
 ``source`` is a video file, an animated GIF, WebP or APNG, a single picture, or a folder of pictures (natural order).
 ``fps`` is the rate of a folder; a video is resampled to it by taking the nearest frames, else it keeps its own times.
 
 The object is found in this order (``background`` picks one): ``masks`` you bring, or that lie beside the pictures of a
 folder as ``NAME_mask.png``, are used bit for bit; alpha the pictures bring is used as it is; a plain background is
-keyed out; else ``rembg`` cuts the object out, where it is installed and its weights are on disk. A frame without any
-object is an error that names it.
+keyed out; else ``rembg`` cuts the object out, where it is installed and its weights are on disk. With ``prompt``, a
+point on the object or a box around it in the first frame, SAM 2 finds it and follows it. A mask made here that has lost
+or gained much of the object is rebuilt from its neighbours, and flicker is taken out (``mend``); your own masks and
+alpha stay as they are and are only doubted. A frame without any object is an error that names it, unless ``empty`` says
+otherwise.
 
-Frames keep the full picture and its proportions; they are scaled down only where the longer side exceeds ``max_size``.
+Frames show one square part of the picture, the same for the whole clip, in which the object is large (``crop``); where
+it lies in the picture stands in ``clip.json``. Nothing is stretched; frames are scaled down only where they are larger
+than ``max_size``.
 
 Writes ``frames/NNNNN.png`` (RGBA, straight alpha; transparent pixels near the object carry its colour, so that no
-filter brings in a fringe), ``contact_sheet.png`` and ``clip.json``.
+filter brings in a fringe), ``contact_sheet.png`` and ``clip.json``, which also holds the verdict on the clip.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from v2m4 import formats
 from v2m4.config import opt
 from v2m4.errors import ConfigError, InputError
-from v2m4.masks import Masks, by_name, paired
-from v2m4.ingest.watch import MaskWatch
+from v2m4.ingest.crop import full_picture, square_around, union
+from v2m4.ingest.cutter import Cutter, has_cut_out, is_premultiplied
+from v2m4.ingest.judge import Verdict, judge
+from v2m4.ingest.keyframes import Chooser, Limits, anchor_scores
 from v2m4.ingest.objects import ObjectTracker
+from v2m4.ingest.passes import Finished, Passes, Shot, Survey
+from v2m4.masks import Masks, by_name, paired
 from v2m4.protocols import Matte, StageContext
-from v2m4.video import FrameReader, Picture, read_frames, resize
+from v2m4.types import Crop
+from v2m4.video import FrameReader, read_frames, resize
 
-if TYPE_CHECKING:
-    from v2m4.ingest.key import Background
-
-#: Frames in work at a time: one is read while others are cut out and written.
-WORKERS = 2
 THUMBNAILS = 24
 THUMBNAIL_PX = 192
-#: Alpha above this everywhere is no cut-out: lossy alpha planes stray by a few levels.
-OPAQUE = 250
-#: A frame whose most opaque pixel is below this is faint as a whole; its alpha is stretched.
-FAINT = 192
 #: Doubtful masks that are described one by one.
 SHOWN_SUSPECTS = 6
+#: Frame numbers that are listed before "..." stands for the rest.
+SHOWN = 8
 #: Background noise in levels from which on a key is doubtful.
 UNEVEN = 6
 #: Pictures with alpha that are looked at to tell straight from premultiplied colours.
@@ -62,20 +63,48 @@ class IngestOptions:
     fps: float | None = opt(
         None, "rate of a folder of pictures (24 without); a video is resampled to it", minimum=0.01, maximum=1000
     )
-    keyframe_step: int = opt(2, "every n-th frame is a keyframe, and the last one", minimum=1)
+    keyframe_motion: float = opt(
+        0.06,
+        "from keyframe to keyframe the object moves by at most this share of its length",
+        minimum=0.001,
+        maximum=10,
+    )
+    keyframe_overlap: float = opt(
+        0.7,
+        "the outlines of neighbouring keyframes, laid onto each other, overlap by at least this",
+        minimum=0,
+        maximum=1,
+    )
+    keyframe_step: int = opt(0, "every n-th frame is a keyframe, and the last one; 0 chooses by motion", minimum=0)
+    max_keyframes: int = opt(0, "at most so many keyframes; 0 sets no limit", minimum=0)
     max_size: int = opt(1024, "longer side of the frames in pixels; larger ones are scaled down", minimum=16)
+    crop: bool = opt(True, "frames show the square of the picture that holds the object; false keeps the full picture")
     masks: Path | None = opt(
         None, "folder of masks, one a frame: white (or opaque) is the object; used as they are", content=True
     )
     background: str = opt(
         "auto",
         "where the object's mask comes from without masks: auto tries alpha, then a plain background, then rembg",
-        choices=("auto", "alpha", "key", "rembg"),
+        choices=("auto", "alpha", "key", "rembg", "sam2"),
+    )
+    prompt: str = opt(
+        "", "the object for SAM 2, in pixels of the first frame: a point on it (x,y) or a box around it (x0,y0,x1,y1)"
     )
     object: str = opt(
         "all",
-        "of several objects in the masks: all, largest, nearest (to the middle), or its number from the left, from 0; "
-        "chosen in the first frame and followed",
+        "of several objects in the masks: all, largest, nearest to the picture's middle, or its number from the left, "
+        "from 0; chosen in the first frame and followed",
+    )
+    empty: str = opt(
+        "fail",
+        "frames without any object: fail, skip them (the time they took stays), or hold the frame before",
+        choices=("fail", "skip", "hold"),
+    )
+    mend: str = opt(
+        "auto",
+        "rebuild bad masks from their neighbours and take out flicker: auto does so for masks made here, always also "
+        "for yours, never leaves all as they are",
+        choices=("auto", "always", "never"),
     )
     alpha_colours: str = opt(
         "auto",
@@ -87,155 +116,76 @@ class IngestOptions:
         "background colour enclosed by the object: cut it out, keep it, or judge by flatness and size",
         choices=("auto", "cut", "keep"),
     )
-    matte_model: str = opt("u2net", "model of rembg, for example u2net, u2netp, isnet-general-use, birefnet-general")
+    matte_model: str = opt(
+        "",
+        "model of rembg (u2net, u2netp, isnet-general-use, birefnet-general, ...) or of SAM 2 by name, fetched if need "
+        "be; without a name the best one that is on disk",
+    )
 
     def __post_init__(self) -> None:
         ObjectTracker(self.object)  # refuses what is no object before anything is written
-
-
-@dataclass(frozen=True)
-class Cutter:
-    """How the object is cut out of every frame of one clip.
-
-    ``method`` is "masks", "given", "key" or "rembg"; ``matte`` finds the mask of the latter two.
-    """
-
-    method: str
-    masks: Masks | None = None
-    matte: Matte | None = None
-    background: Background | None = None
-    premultiplied: bool = False
-
-    def cut(self, picture: Picture, label: str) -> np.ndarray:
-        """(H,W,4) uint8, straight alpha, clean colours. InputError when there is no object in the picture."""
-        from v2m4.ingest import edges as room
-
-        rgb = picture.image[..., :3]
-        if self.masks is not None:
-            alpha = self.masks.alpha(picture.source_index, rgb.shape[:2])
-            room.require_object(alpha, label, self.method)
-            return room.cut_out(rgb, alpha)
-        if self.matte is not None:
-            alpha = self.matte.alpha(rgb)
-            room.require_object(alpha, label, self.method)
-            return room.cut_out(rgb, alpha, self.background.colour if self.background else None)
-        image = with_alpha(picture.image)
-        room.require_object(image[..., 3], label, self.method)
-        image = room.unmultiply(image) if self.premultiplied else image
-        return room.fill_transparent(_stretched(image))
-
-
-@dataclass
-class Review:
-    """What is worth a warning, gathered frame by frame from the finished pictures."""
-
-    touching: list[int] = field(default_factory=list)
-    faint: list[int] = field(default_factory=list)
-    opaque: list[int] = field(default_factory=list)
-    smallest_px: int = 1 << 30
-    watch: MaskWatch = field(default_factory=MaskWatch)
-
-    def add(self, index: int, source: np.ndarray, frame: np.ndarray, method: str) -> None:
-        """``source`` (H,W,3|4) as read, ``frame`` (H,W,4) as stored."""
-        from v2m4.ingest.edges import foreground
-
-        mask = foreground(frame[..., 3])
-        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
-        if mask[[0, -1]].any() or mask[:, [0, -1]].any():
-            self.touching.append(index)
-        self.watch.add(frame[..., 3])
-        self.smallest_px = min(self.smallest_px, int(max(np.ptp(rows), np.ptp(columns))) + 1)
-        if method == "given":
-            top = source[..., 3].max() if source.shape[2] == 4 else 255
-            if top < FAINT:
-                self.faint.append(index)
-            if source.shape[2] == 3 or source[..., 3].min() >= OPAQUE:
-                self.opaque.append(index)
-
-    def warnings(self, count: int) -> list[str]:
-        out = []
-        if self.opaque:
-            out.append(f"{_frames(self.opaque, count)} fully opaque: the whole picture is taken as the object")
-        elif self.touching:
-            out.append(f"the object touches the picture's border in {_frames(self.touching, count, '')}")
-        if self.faint:
-            out.append(f"{_frames(self.faint, count)} faint as a whole; the alpha was stretched to reach 255")
-        if self.smallest_px < 64:
-            out.append(f"the object is only {self.smallest_px} pixels long in one frame: expect little detail")
-        suspects = self.watch.suspects()
-        out += [f"the mask of frame {s.index} {s.reason}: look at it" for s in suspects[:SHOWN_SUSPECTS]]
-        if len(suspects) > SHOWN_SUSPECTS:
-            rest = ", ".join(str(s.index) for s in suspects[SHOWN_SUSPECTS:])
-            out.append(f"so do the masks of frames {rest}")
-        return out
+        if self.background == "sam2" and not self.prompt:
+            raise ConfigError("ingest.background = sam2 needs ingest.prompt", "give a point x,y or a box x0,y0,x1,y1")
+        if self.prompt and self.background not in ("auto", "sam2"):
+            raise ConfigError(
+                f"ingest.prompt and ingest.background = {self.background} exclude each other",
+                "leave one of the two out",
+            )
 
 
 def run(ctx: StageContext, options: IngestOptions) -> None:
-    """Decode, cut out, store. InputError for a source that cannot be read and for frames without an object."""
+    """Decode, cut out, mend, crop, store, judge. InputError for a source that cannot be read and for frames without an
+    object."""
     if options.source is None:
         raise ConfigError("there is no clip to read", "give a video file or a folder of pictures (ingest.source)")
     reader = read_frames(options.source, options.fps)
-    tracker = ObjectTracker(options.object)
-    cutter = plan(reader, options)
+    cutter = plan(ctx, reader, options)
     ctx.log.info(_describe(cutter))
-    review, frames, size = Review(), [], (0, 0)
-
-    def store(picture: Picture) -> np.ndarray:
-        return _store(ctx.out, picture, cutter, tracker, options.max_size, reader.path)
-
-    # What is followed from frame to frame goes in order, and a network takes all cores by itself.
-    workers = 1 if tracker.which != "all" or cutter.method == "rembg" else WORKERS
-    for picture, frame in _ahead(ctx.track(reader, "frames", reader.length), store, workers):
-        review.add(picture.index, picture.image, frame, cutter.method)
-        size = (frame.shape[1], frame.shape[0])
-        frames.append(_entry(picture))
+    passes = Passes(ctx, reader, cutter, ObjectTracker(options.object), options.empty)
+    survey = passes.survey()
     if cutter.masks is not None:
         cutter.masks.check_count(reader.info["frames_decoded"])
-    warnings = [*reader.warnings, *_doubts(cutter, reader), *review.warnings(len(frames))]
-    for fact in reader.facts:
-        ctx.log.info(fact)
-    for warning in warnings:
-        ctx.log.warning(warning)
-    keyframes = choose_keyframes(len(frames), options.keyframe_step)
-    rule = f"every {options.keyframe_step}. frame and the last one" if options.keyframe_step > 1 else "all frames"
-    ctx.log.info(
-        f"{_count(len(frames), 'frame')} in {reader.info['duration_s']:.2f} s, {size[0]}x{size[1]}; "
-        f"{_count(len(keyframes), 'keyframe')}: {rule} (ingest.keyframe_step)"
+    rebuilt = passes.mend(survey, steady=cutter.in_order) if _mends(options, cutter) else set()
+    crop, chooser = _crop(survey.shots, options.crop), Chooser(_limits(options))
+    done = passes.finish(survey.shots, crop, options.max_size, chooser)
+    verdict = judge(
+        done.facts, chooser.changes, cutter.method, [*_doubts(cutter, reader), *_mask_doubts(survey, rebuilt)]
     )
-    _contact_sheet(ctx.out, frames)
-    clip = {
+    clip = _clip(survey, done, crop, chooser, verdict) | {
         "source": reader.info,
-        "width": size[0],
-        "height": size[1],
-        "frames": frames,
-        "keyframes": keyframes,
         "alpha": cutter.method,
         "premultiplied": cutter.premultiplied,
         "background": list(cutter.background.colour) if cutter.background else None,
-        "suspect_masks": [s.index for s in review.watch.suspects()],
-        "notes": reader.facts,
-        "warnings": warnings,
+        "suspect_masks": [i for i, s in enumerate(survey.shots) if s.number in set(survey.suspects) - rebuilt],
+        "rebuilt_masks": [i for i, s in enumerate(survey.shots) if s.number in rebuilt],
+        "notes": [*reader.facts, *_without_object(survey, options.empty)],
+        "warnings": [*reader.warnings, *(reason.text for reason in verdict.reasons)],
     }
+    _tell(ctx, clip, verdict)
+    _contact_sheet(ctx.out, clip["frames"])
     formats.write_json(ctx.out / "clip.json", clip)
+    passes.clean_up()
 
 
-def plan(reader: FrameReader, options: IngestOptions) -> Cutter:
+# --- where the masks come from ----------------------------------------------------------------------------------------
+
+
+def plan(ctx: StageContext, reader: FrameReader, options: IngestOptions) -> Cutter:
     """Look the clip through, as far as it takes, and settle where its masks come from."""
     from v2m4.ingest.key import BorderSurvey, KeyMatte
-    from v2m4.models.rembg import Rembg
 
     wanted = options.background
     masks = _masks(reader, options)
     if masks is not None:
         return Cutter("masks", masks)
-    if wanted == "rembg":
-        return Cutter("rembg", matte=Rembg(options.matte_model))
+    if options.prompt or wanted == "rembg":
+        return _network(ctx, options)
     border = BorderSurvey()
     pictures = iter(reader)
     for picture in pictures:
-        if wanted != "key" and _has_cut_out(picture.image):
-            evidence = [with_alpha(p.image) for p in itertools.islice(pictures, _EVIDENCE - 1)]
-            return Cutter("given", premultiplied=_premultiplied([picture.image, *evidence], options.alpha_colours))
+        if wanted != "key" and has_cut_out(picture.image):
+            evidence = [picture.image, *(p.image for p in itertools.islice(pictures, _EVIDENCE - 1))]
+            return Cutter("given", premultiplied=is_premultiplied(evidence, options.alpha_colours))
         border.add(picture.image[..., :3])
     if wanted == "alpha":
         raise InputError(
@@ -250,104 +200,104 @@ def plan(reader: FrameReader, options: IngestOptions) -> Cutter:
             f"{reader.path}: the picture's border has no single colour, so there is nothing to key out",
             "give pictures with alpha, or set ingest.background to rembg",
         )
-    return Cutter("rembg", matte=Rembg(options.matte_model))
+    return _network(ctx, options)
+
+
+def _network(ctx: StageContext, options: IngestOptions) -> Cutter:
+    """A network takes all cores by itself, and SAM 2 follows the object: one frame after the other."""
+    matte: Matte
+    name = options.matte_model or None
+    if options.prompt:
+        from v2m4.models.sam2 import Sam2
+
+        matte = Sam2(options.prompt, name, ctx.weights_dir, ctx.device, ctx.log)
+        return Cutter("sam2", matte=matte, in_order=True)
+    from v2m4.models.rembg import Rembg
+
+    return Cutter("rembg", matte=Rembg(name, ctx.weights_dir, ctx.log), in_order=True)
 
 
 def _masks(reader: FrameReader, options: IngestOptions) -> Masks | None:
     """The masks the user gave, or those that lie beside every picture of a folder."""
+    chosen = f"ingest.background = {options.background}" if options.background != "auto" else ""
+    chosen = chosen or ("ingest.prompt" if options.prompt else "")
     if options.masks is not None:
-        if options.background != "auto":
-            raise ConfigError(
-                f"ingest.masks and ingest.background = {options.background} exclude each other",
-                "leave ingest.background on auto to use the masks",
-            )
+        if chosen:
+            raise ConfigError(f"ingest.masks and {chosen} exclude each other", f"leave out {chosen} to use the masks")
         return paired(options.masks, reader.files if reader.kind == "folder" else None)
-    if options.background != "auto" or not reader.masks:
+    if chosen or not reader.masks:
         return None
     beside = by_name(reader.masks, reader.files)
     found = tuple(m for m in beside if m)
     return Masks(found, "masks lie beside the pictures") if len(found) == len(beside) else None
 
 
-def with_alpha(image: np.ndarray) -> np.ndarray:
-    """(H,W,3|4) uint8 -> (H,W,4); a picture without alpha is opaque."""
-    return image if image.shape[2] == 4 else np.dstack([image, np.full(image.shape[:2], 255, np.uint8)])
+# --- what comes of it -------------------------------------------------------------------------------------------------
 
 
-def choose_keyframes(count: int, step: int) -> list[int]:
-    """Every ``step``-th of ``count`` frames, and the last."""
-    return sorted({*range(0, count, step), count - 1})
+def _mends(options: IngestOptions, cutter: Cutter) -> bool:
+    """One object of several is followed by its own rules, and what premultiplied colours lack no flow can bring."""
+    if options.object != "all" or cutter.premultiplied:
+        return False
+    return {"always": True, "never": False}.get(options.mend, cutter.made)
 
 
-def _has_cut_out(image: np.ndarray) -> bool:
-    return image.shape[2] == 4 and int(image[..., 3].min()) < OPAQUE
+def _limits(options: IngestOptions) -> Limits:
+    return Limits(options.keyframe_overlap, options.keyframe_motion, options.max_keyframes, options.keyframe_step)
 
 
-def _premultiplied(images: list[np.ndarray], rule: str) -> bool:
-    from v2m4.ingest.edges import is_premultiplied
-
-    return is_premultiplied(images) if rule == "auto" else rule == "premultiplied"
-
-
-def _stretched(image: np.ndarray) -> np.ndarray:
-    """A frame that is faint as a whole, with its alpha stretched to 255; any other as it is."""
-    top = int(image[..., 3].max())
-    if top >= FAINT:
-        return image
-    alpha = np.round(image[..., 3:] * (255 / top)).astype(np.uint8)
-    return np.concatenate([image[..., :3], alpha], -1)
+def _crop(shots: Sequence[Shot], wanted: bool) -> Crop:
+    width, height = shots[0].picture
+    bounds = union(shot.shown for shot in shots)
+    return square_around(bounds, width, height) if wanted else full_picture(width, height)
 
 
-def _ahead(
-    pictures: Iterable[Picture], work: Callable[[Picture], np.ndarray], workers: int
-) -> Iterator[tuple[Picture, np.ndarray]]:
-    """Every picture with what ``work`` makes of it, in order, a few of them in work at a time."""
-    waiting: deque[tuple[Picture, Future[np.ndarray]]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="v2m4-ingest") as pool:
-        try:
-            for picture in pictures:
-                waiting.append((picture, pool.submit(work, picture)))
-                if len(waiting) > workers:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
-            while waiting:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        finally:
-            for _, future in waiting:
-                future.cancel()
-
-
-def _store(
-    out: Path, picture: Picture, cutter: Cutter, tracker: ObjectTracker, max_size: int, source: Path
-) -> np.ndarray:
-    """The finished frame, from disk where an interrupted run left it."""
-    from v2m4.ingest.edges import fill_transparent
-
-    path = out / "frames" / f"{formats.frame_name(picture.index)}.png"
-    if path.exists():
-        frame = formats.read_rgba(path)
-        tracker.follow(frame[..., 3])
-        return frame
-    label = f"{source.name}: frame {picture.index} ({picture.name})"
-    frame = cutter.cut(picture, label)
-    height, width = frame.shape[:2]
-    scale = max_size / max(height, width)
-    if scale < 1:
-        frame = fill_transparent(resize(frame, max(1, round(width * scale)), max(1, round(height * scale))))
-    if tracker.which != "all":
-        frame = fill_transparent(np.dstack([frame[..., :3], tracker.keep(frame[..., 3], label)]))
-    formats.write_image(path, frame)
-    return frame
-
-
-def _entry(picture: Picture) -> dict[str, Any]:
+def _clip(survey: Survey, done: Finished, crop: Crop, chooser: Chooser, verdict: Verdict) -> dict[str, Any]:
+    """What clip.json says of frames, crop, keyframes and anchor, and the verdict."""
+    keyframes, rule = chooser.chosen()
+    scores = anchor_scores([done.facts[k].look() for k in keyframes])
+    moved = [None, *(round(max(c.outline, c.bend), 4) for c in chooser.changes)]
+    frames = [
+        {
+            "index": i,
+            "time_s": shot.time_s,
+            "name": shot.name,
+            "source_index": shot.source_index,
+            "motion": moved[i],
+            "blur": done.facts[i].blur,
+            "border": list(done.facts[i].border),
+            **({"holds": shot.shows} if shot.shows != shot.number else {}),
+        }
+        for i, shot in enumerate(survey.shots)
+    ]
     return {
-        "index": picture.index,
-        "time_s": picture.time_s,
-        "name": picture.name,
-        "source_index": picture.source_index,
+        "width": done.width,
+        "height": done.height,
+        "crop": asdict(crop),
+        "frames": frames,
+        "keyframes": keyframes,
+        "keyframe_rule": rule,
+        "anchor_candidate": keyframes[int(np.argmax(scores))],
+        "anchor_scores": [round(score, 4) for score in scores],
+        "verdict": verdict.level,
+        "reasons": [asdict(reason) for reason in verdict.reasons],
+        "numbers": verdict.numbers,
     }
+
+
+def _tell(ctx: StageContext, clip: dict[str, Any], verdict: Verdict) -> None:
+    for note in clip["notes"]:
+        ctx.log.info(note)
+    for warning in clip["warnings"]:
+        ctx.log.warning(warning)
+    crop, source = clip["crop"], clip["source"]
+    part = ""
+    if (crop["width"], crop["height"]) != (crop["picture_width"], crop["picture_height"]):
+        part = f", the part of {crop['picture_width']}x{crop['picture_height']} that holds the object"
+    length = f"{_count(len(clip['frames']), 'frame')} in {source['duration_s']:.2f} s"
+    ctx.log.info(f"{length}, {clip['width']}x{clip['height']}{part}")
+    ctx.log.info(f"{_count(len(clip['keyframes']), 'keyframe')}: {clip['keyframe_rule']}")
+    ctx.log.info(verdict.sentence())
 
 
 def _describe(cutter: Cutter) -> str:
@@ -376,16 +326,31 @@ def _doubts(cutter: Cutter, reader: FrameReader) -> list[str]:
     return out
 
 
+def _mask_doubts(survey: Survey, rebuilt: set[int]) -> list[str]:
+    """Masks that do not fit those around them: what was done about them, or that somebody has to look."""
+    index = {shot.number: i for i, shot in enumerate(survey.shots)}
+    out = [
+        f"the mask of frame {index[n]} {s.reason}: it was rebuilt from its neighbours, look at it"
+        if n in rebuilt
+        else f"the mask of frame {index[n]} {s.reason}: look at it"
+        for n, s in survey.suspects.items()
+    ]
+    if len(out) <= SHOWN_SUSPECTS:
+        return out
+    rest = ", ".join(str(index[n]) for n in list(survey.suspects)[SHOWN_SUSPECTS:])
+    return [*out[:SHOWN_SUSPECTS], f"so do the masks of frames {rest}"]
+
+
+def _without_object(survey: Survey, rule: str) -> list[str]:
+    if not survey.empty:
+        return []
+    what = "skipped; the time they took stays" if rule == "skip" else "filled with the frame before"
+    shown = ", ".join(map(str, survey.empty[:SHOWN])) + (" ..." if len(survey.empty) > SHOWN else "")
+    return [f"{_count(len(survey.empty), 'frame')} without an object ({shown}): {what} (ingest.empty = {rule})"]
+
+
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _frames(indices: list[int], count: int, verb: str = " are") -> str:
-    """ "frames 3, 4 and 7 are" or "all frames are"."""
-    if len(indices) == count:
-        return f"all {count} frames{verb}" if count > 1 else f"the only frame{' is' if verb else ''}"
-    shown = ", ".join(map(str, indices[:8])) + (" ..." if len(indices) > 8 else "")
-    return f"{len(indices)} of {count} frames ({shown}){verb}"
 
 
 def _contact_sheet(out: Path, frames: list[dict[str, Any]]) -> None:

@@ -1,0 +1,30 @@
+"""Optical flow between two pictures of the clip (OpenCV's DIS), and pictures moved along it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+#: DIS cannot work on less.
+_LEAST_PX = 32
+
+
+def flow(a: np.ndarray, b: np.ndarray, fine: bool = False) -> np.ndarray:
+    """(H,W,2) float32: where each pixel of ``a`` (H,W) uint8 has gone in ``b``, as a step (x, y) in pixels."""
+    import cv2
+
+    height, width = a.shape
+    pad = ((0, max(0, _LEAST_PX - height)), (0, max(0, _LEAST_PX - width)))
+    if any(after for _, after in pad):
+        a, b = np.pad(a, pad, mode="edge"), np.pad(b, pad, mode="edge")
+    kind = cv2.DISOPTICAL_FLOW_PRESET_MEDIUM if fine else cv2.DISOPTICAL_FLOW_PRESET_FAST
+    steps = cv2.DISOpticalFlow_create(kind).calc(np.ascontiguousarray(a), np.ascontiguousarray(b), None)
+    return np.asarray(steps[:height, :width])
+
+
+def fetch(image: np.ndarray, steps: np.ndarray, beyond: int = 0) -> np.ndarray:
+    """``image`` (H,W) or (H,W,C) read at each pixel plus its step; ``beyond`` stands for what lies outside."""
+    import cv2
+
+    rows, columns = np.indices(steps.shape[:2], np.float32)
+    at = columns + steps[..., 0], rows + steps[..., 1]
+    return np.asarray(cv2.remap(image, *at, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=[beyond] * 4))

@@ -1,0 +1,135 @@
+"""Which frames become keyframes: as few as still show the motion, and which of them would make the best anchor.
+
+A mesh is made and registered for every keyframe, and the frames between two are interpolated. So a keyframe is set
+before the object has become too different from the last one, and before its path has bent too far away from a straight
+line: a ball that bounces looks the same in every frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from v2m4.ingest.motion import Change, Small, compare
+
+#: Longest time between two keyframes: texture and trust want to look now and then, however still the object stands.
+GAP_S = 1.0
+#: Motion from frame to frame that may add up between two keyframes, in shares of what they may differ by: legs that
+#: have changed places look as if nothing had happened.
+ADDED_UP = 2.0
+#: How far the object's centre may leave the straight way between two keyframes, in shares of its length.
+STRAIGHT = 0.03
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What two neighbouring keyframes may differ by: their outlines overlap by at least ``overlap``, and outline and
+    surface have moved by at most ``motion`` of the object's length (:class:`motion.Change`). ``most`` keyframes in all,
+    0 for any number. ``step`` above 0 takes every ``step``-th frame instead."""
+
+    overlap: float = 0.7
+    motion: float = 0.06
+    most: int = 0
+    step: int = 0
+
+    def share(self, change: Change) -> float:
+        """How much of what is allowed between two keyframes this change uses up; above 1 it is too much."""
+        moved = max(change.outline, change.bend) / max(self.motion, 1e-6)
+        return max((1 - change.overlap) / max(1 - self.overlap, 1e-6), moved)
+
+
+def every(count: int, step: int) -> list[int]:
+    """Every ``step``-th of ``count`` frames, and the last."""
+    return sorted({*range(0, count, step), count - 1})
+
+
+@dataclass
+class Chooser:
+    """Give it every frame in order; it holds two of them."""
+
+    limits: Limits
+    changes: list[Change] = field(default_factory=list)  #: from each frame to the next
+    _keys: list[int] = field(default_factory=list)
+    _key: Small | None = None
+    _last: Small | None = None
+    _times: list[float] = field(default_factory=list)
+    _way: list[np.ndarray] = field(default_factory=list)  # centres since the last keyframe, (time, x, y)
+    _added: float = 0.0  # motion since the last keyframe
+
+    def add(self, time_s: float, frame: Small) -> None:
+        here = np.array([time_s, *frame.centre])
+        if self._last is None or self._key is None:
+            self._keys, self._key, self._way = [0], frame, [here]
+        else:
+            self.changes.append(compare(self._last, frame))
+            step = self.limits.share(self.changes[-1])
+            self._added += step
+            # The frame before is the last one that will do; there is none where that is the keyframe itself.
+            if len(self._way) > 1 and self._too_far(frame, here):
+                self._keys.append(len(self._times) - 1)
+                self._key, self._way, self._added = self._last, [self._way[-1]], step
+            self._way.append(here)
+        self._times.append(time_s)
+        self._last = frame
+
+    def _too_far(self, frame: Small, here: np.ndarray) -> bool:
+        assert self._key is not None
+        if here[0] - self._way[0][0] > GAP_S or self._added > ADDED_UP:
+            return True
+        way = np.array([*self._way, here])
+        share = (way[:, 0] - way[0, 0]) / (way[-1, 0] - way[0, 0])
+        aside = way[:, 1:] - way[0, 1:] - share[:, None] * (way[-1, 1:] - way[0, 1:])
+        if np.linalg.norm(aside, axis=1).max() > STRAIGHT * frame.length:
+            return True
+        return self.limits.share(compare(self._key, frame)) > 1
+
+    def chosen(self) -> tuple[list[int], str]:
+        """(keyframes, the rule in words)."""
+        count, limits = len(self._times), self.limits
+        if limits.step:
+            keys, rule = every(count, limits.step), _every_rule(limits.step, "ingest.keyframe_step")
+        else:
+            keys = sorted({*self._keys, count - 1})
+            rule = (
+                f"by motion, so that from one to the next the object changes by at most {limits.motion:.0%} of its length"
+                f" and keeps {limits.overlap:.0%} of its outline (ingest.keyframe_motion, ingest.keyframe_overlap)"
+            )
+        if limits.most and len(keys) > limits.most:
+            asked, keys = len(keys), self._spread(max(limits.most, 2 if count > 1 else 1))
+            rule = f"ingest.max_keyframes allows no more; {asked} were asked for, so these share the motion evenly"
+        return keys, rule
+
+    def _spread(self, most: int) -> list[int]:
+        """``most`` frames between which there is about the same motion."""
+        used = np.cumsum([0.0, *(self.limits.share(c) + 1e-3 for c in self.changes)])
+        goals = np.linspace(0, used[-1], most)
+        return sorted({int(np.abs(used - goal).argmin()) for goal in goals})
+
+
+def _every_rule(step: int, option: str) -> str:
+    if step == 1:
+        return f"all frames ({option} = 1)"
+    return f"one in {step} frames, and the last ({option} = {step})"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What makes a frame a good anchor. ``area`` and ``sharpness`` in any unit that is the same for all frames;
+    ``spread``: outline over that of a disc of the same area, large where limbs are apart; ``cut``: at the border."""
+
+    area: float
+    spread: float
+    sharpness: float
+    cut: bool
+
+
+def anchor_scores(looks: Sequence[Look]) -> list[float]:
+    """0 to 1 for each keyframe: wide, limbs apart (so that the mesh does not join what only touches), sharp, whole."""
+    if not looks:
+        return []
+    parts = [np.sqrt([k.area for k in looks]), np.array([k.spread for k in looks]) ** 2]
+    parts.append(np.sqrt(np.maximum([k.sharpness for k in looks], 1e-6)))
+    scores = np.prod([p / max(float(p.max()), 1e-9) for p in parts], axis=0)
+    return [float(s) * (0.5 if k.cut else 1.0) for s, k in zip(scores, looks, strict=True)]
