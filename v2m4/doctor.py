@@ -47,8 +47,14 @@ OPTIONAL = (
     Extra(
         "rembg",
         "clips without alpha and without a plain background (ingest)",
-        "pip install 'v2m4[matte]'",
+        "pip install -c constraints.txt 'v2m4[matte]'",
         "MIT; its models have their own",
+    ),
+    Extra(
+        "transformers",
+        "SAM 2: the object at a point or in a box (ingest, --prompt)",
+        "pip install -c constraints.txt 'v2m4[sam2]'",
+        "Apache-2.0, the weights of SAM 2 too",
     ),
     Extra(
         "pytorch3d",
@@ -90,6 +96,7 @@ def examine() -> Findings:
     ]
     _core(found)
     _optional(found)
+    found.lines += ["", f"weights    {_weights()}"]
     if "torch" not in found.missing:
         found.lines += ["", f"device     {_device()}"]
     if "numba" not in found.missing:
@@ -153,6 +160,15 @@ def _device() -> str:
         memory = torch.cuda.get_device_properties(0).total_memory / 2**30
         return f"cuda: {torch.cuda.get_device_name(0)}, {memory:.0f} GiB"
     return f"cpu, {torch.get_num_threads()} threads (torch sees no CUDA device; none is needed)"
+
+
+def _weights() -> str:
+    """Mask models whose weights are on disk, where no --weights-dir is given."""
+    from v2m4.models.rembg import MODELS, homes, on_disk
+
+    here = [f"{w.name} ({w.licence})" for w in MODELS.values() if on_disk(w)]
+    places = " or ".join(map(str, homes()))
+    return f"of rembg: {', '.join(here)}" if here else f"none of rembg in {places}; --weights-dir names another folder"
 
 
 def _numba_cache() -> str:

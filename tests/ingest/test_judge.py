@@ -48,7 +48,7 @@ def test_a_good_clip_goes():
         pytest.param(None, [change(outline=0.3)] * 9, "key", "no-go", "higher frame rate", id="too fast"),
         pytest.param(None, [change(outline=0.12)] * 9, "key", "look", "would help", id="fast"),
         pytest.param(
-            None, [change()] * 4 + [change(0.4, 0.2, 0.2)] + [change()] * 4, "key", "look", "frames 4 and 5 have", id="cut"
+            None, [change()] * 4 + [change(0.4, 0.2, 0.2)] + [change()] * 4, "key", "look", "frames 4 and 5", id="cut"
         ),
         pytest.param(None, [change(0, 0, 1, (0, 0))] * 9, "key", "look", "nothing moves", id="still"),
     ],

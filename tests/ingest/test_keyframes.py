@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import cv2
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ def test_neighbours_never_differ_by_more_than_the_limits():
     limits = Limits(overlap=0.7, motion=0.06)
     keys, rule, _ = chosen(frames, limits)
     assert keys[0] == 0 and keys[-1] == len(frames) - 1 and len(keys) < len(frames)
-    for a, b in zip(keys, keys[1:], strict=False):
+    for a, b in itertools.pairwise(keys):
         if b - a > 1:  # neighbours in time may differ by more: there is nothing between them
             assert limits.share(compare(frames[a], frames[b])) <= 1.0
     assert "6%" in rule and "70%" in rule and "keyframe_motion" in rule

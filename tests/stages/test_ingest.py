@@ -10,6 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from clips import moving, overlap
 from PIL import Image
 
 from v2m4 import formats
@@ -234,7 +235,7 @@ def test_a_model_is_used_for_any_other_background(tmp_path, context, monkeypatch
     class Fake:
         name, licence = "fake", "none"
 
-        def __init__(self, model):
+        def __init__(self, model, weights_dir, log):
             pass
 
         def alpha(self, image):
@@ -413,6 +414,184 @@ def test_one_of_two_objects_is_kept(tmp_path, context):  # M05
         assert not frame[:, :96, 3].any()
         np.testing.assert_array_equal(frame[:, 96:, 3], ball(i)[..., 3])
         assert (frame[..., 2] > frame[..., 0]).all()  # no colour of the other one is left, not even under clear pixels
+
+
+def test_one_square_crop_with_the_map_back_to_the_picture(tmp_path, context):
+    pictures = [ball(i, width=240, height=100) for i in range(10)]  # 50 pixels wide, and 36 further at the end
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures)))
+    meta, clip = read_meta(context), formats.read_clip(context.out)
+    crop = clip.crop
+    assert crop.width == crop.height and abs(crop.width - (50 + 36) / 0.85) < 3
+    assert abs(crop.left + crop.width / 2 - (60 + 18)) < 2 and abs(crop.top + crop.height / 2 - 50) < 2
+    assert (crop.picture_width, crop.picture_height) == (240, 100) and meta["crop"]["left"] == crop.left
+    assert (clip.width, clip.height) == (crop.width, crop.height)  # nothing is enlarged or stretched
+    for frame, picture in zip(clip.frames, pictures, strict=True):
+        rows = slice(max(crop.top, 0), crop.top + crop.height)
+        part = picture[rows, crop.left : crop.left + crop.width, 3]
+        np.testing.assert_array_equal(frame.alpha[max(-crop.top, 0) :][: len(part)], part)
+        assert int(frame.alpha.sum()) == int(picture[..., 3].sum())  # all of the object
+    boxes = np.array([np.flatnonzero((f.alpha > 127).any(0))[[0, -1]] for f in clip.frames])
+    assert 0.7 < (boxes[:, 1].max() - boxes[:, 0].min() + 1) / crop.width < 0.9
+
+
+def test_a_large_crop_is_scaled_to_the_limit(tmp_path, context):
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", [ball(0, 300, 240)] * 2), max_size=64))
+    clip = formats.read_clip(context.out)
+    assert (clip.width, clip.height) == (64, 64) and clip.crop.width == clip.crop.height > 64
+    assert np.ptp(np.flatnonzero((clip.frames[0].alpha > 127).any(0))) + 1 == pytest.approx(0.85 * 64, abs=2)
+
+
+def test_an_empty_frame_is_skipped_and_its_time_stays(tmp_path, context):  # M01
+    pictures = [ball(i) for i in range(6)]
+    pictures[3][..., 3] = 0
+    source = save(tmp_path / "clip", pictures)
+    ingest.run(context, IngestOptions(source=source, fps=10, empty="skip", keyframe_step=1))
+    meta = read_meta(context)
+    np.testing.assert_allclose([f["time_s"] for f in meta["frames"]], [0, 0.1, 0.2, 0.4, 0.5])
+    assert meta["keyframes"] == [0, 1, 2, 3, 4]  # five keys, and the gap is kept
+    assert [f["name"] for f in meta["frames"]] == [f"frame_{i}.png" for i in (1, 2, 3, 5, 6)]
+    assert any("1 frame without an object (3): skipped" in note for note in meta["notes"])
+    assert len(list((context.out / "frames").iterdir())) == 5
+
+
+def test_an_empty_frame_holds_the_one_before(tmp_path, context):  # M01
+    pictures = [ball(i) for i in range(6)]
+    for i in (0, 3):
+        pictures[i][..., 3] = 0
+    ingest.run(context, whole(source=save(tmp_path / "clip", pictures), fps=10, empty="hold"))
+    meta, frames = read_meta(context), formats.read_clip(context.out).frames
+    np.testing.assert_allclose([f["time_s"] for f in meta["frames"]], [0, 0.1, 0.2, 0.3, 0.4])  # the first one has none
+    np.testing.assert_array_equal(frames[2].image, frames[1].image)
+    assert [f.get("holds") for f in meta["frames"]] == [None, None, 2, None, None]
+    for frame, i in zip(frames, (1, 2, 2, 4, 5), strict=True):
+        np.testing.assert_array_equal(frame.alpha, pictures[i][..., 3])
+
+
+def test_a_clip_without_any_object_is_refused(tmp_path, context):
+    pictures = [np.zeros((64, 64, 4), np.uint8)] * 3
+    with pytest.raises(InputError, match="no object in any frame"):
+        ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures), empty="skip"))
+
+
+class Flawed:
+    """A network that loses the left half of the object in frame 4, and finds a patch of ground in frame 7."""
+
+    name, licence = "flawed", "none"
+
+    def __init__(self, model, weights_dir, log):
+        self.count = 0
+
+    def alpha(self, image):
+        mask = moving(10)[self.count][1].copy()
+        assert (image == moving(10)[self.count][0]).all()
+        if self.count == 4:
+            mask[:, : int(np.flatnonzero(mask.any(0)).mean())] = 0
+        if self.count == 7:
+            mask[6:14, 240:252] = 255
+        self.count += 1
+        return mask
+
+
+def test_masks_of_a_network_are_mended(tmp_path, context, monkeypatch):  # M02
+    monkeypatch.setattr("v2m4.models.rembg.Rembg", Flawed)
+    clip = moving(10)
+    source = save(tmp_path / "clip", [picture for picture, _ in clip], "{:02}.png")
+    ingest.run(context, whole(source=source, background="rembg"))
+    meta, frames = read_meta(context), formats.read_clip(context.out).frames
+    assert meta["rebuilt_masks"] == [4] and meta["suspect_masks"] == []
+    assert any("frame 4 has lost" in w and "rebuilt" in w for w in meta["warnings"])
+    assert overlap(frames[4].alpha, clip[4][1]) > 0.92 and not frames[7].alpha[:20, 230:].any()
+    for i in (0, 1, 2, 3, 5, 6, 8, 9):
+        assert overlap(frames[i].alpha, clip[i][1]) > 0.99
+    assert not any((context.out / name).exists() for name in ("found", "mended"))
+
+
+def test_own_masks_are_mended_only_when_asked(tmp_path, context):  # M02, M03
+    clip = moving(8)
+    masks = [mask.copy() for _, mask in clip]
+    masks[4][:, : int(np.flatnonzero(masks[4].any(0)).mean())] = 0
+    source = save(tmp_path / "clip", [picture for picture, _ in clip])
+    folder = save(tmp_path / "masks", masks)
+    ingest.run(context, whole(source=source, masks=folder))
+    meta = read_meta(context)
+    assert meta["suspect_masks"] == [4] and meta["rebuilt_masks"] == []
+    np.testing.assert_array_equal(formats.read_clip(context.out).frames[4].alpha, masks[4])
+    context.out = tmp_path / "mended"
+    context.out.mkdir()
+    ingest.run(context, whole(source=source, masks=folder, mend="always"))
+    meta, frames = read_meta(context), formats.read_clip(context.out).frames
+    assert meta["suspect_masks"] == [] and meta["rebuilt_masks"] == [4]
+    assert overlap(frames[4].alpha, clip[4][1]) > 0.92
+    np.testing.assert_array_equal(frames[3].alpha, masks[3])
+
+
+def test_a_network_goes_on_where_it_was_killed(tmp_path, context, monkeypatch):
+    looked: list[int] = []
+    killed: list[bool] = []
+
+    class Slow:
+        name, licence = "slow", "none"
+
+        def __init__(self, model, weights_dir, log):
+            pass
+
+        def alpha(self, image):
+            number = next(i for i, (picture, _) in enumerate(clip) if (picture == image).all())
+            looked.append(number)
+            if number == 4 and looked.count(4) == 1 and not killed:
+                killed.append(True)
+                raise KeyboardInterrupt
+            return clip[number][1]
+
+    clip = moving(8)
+    monkeypatch.setattr("v2m4.models.rembg.Rembg", Slow)
+    options = IngestOptions(source=save(tmp_path / "clip", [p for p, _ in clip]), background="rembg")
+    with pytest.raises(KeyboardInterrupt):
+        ingest.run(context, options)
+    ingest.run(context, options)
+    assert [looked.count(i) for i in range(5)] == [1, 1, 1, 1, 2]
+    again, context.out = context.out, tmp_path / "alone"
+    context.out.mkdir()
+    ingest.run(context, options)
+    assert contents(again) == contents(context.out)
+
+
+def test_keyframes_anchor_and_verdict_are_told(tmp_path, context):
+    clip = moving(12, step=(6, 2))
+    source = save(tmp_path / "clip", [np.dstack([picture, mask]) for picture, mask in clip], "{:02}.png")
+    ingest.run(context, IngestOptions(source=source, max_keyframes=3))
+    meta = read_meta(context)
+    assert len(meta["keyframes"]) <= 3 and meta["anchor_candidate"] in meta["keyframes"]
+    assert len(meta["anchor_scores"]) == len(meta["keyframes"]) and 0 < max(meta["anchor_scores"]) <= 1
+    assert meta["verdict"] == "look" and meta["reasons"][0]["text"].startswith("the object is only")
+    assert set(meta["numbers"]) >= {"object_px", "blur", "motion", "shift", "turn_deg", "frames_at_border"}
+    assert all(set(frame) >= {"motion", "blur", "border"} for frame in meta["frames"])
+    assert any(line.startswith("go, but look first: the object is 1") for line in context.messages)
+
+
+def test_a_prompt_takes_sam2_and_excludes_the_others(tmp_path, context, monkeypatch):
+    seen = {}
+
+    class Fake:
+        name, licence = "sam2", "none"
+
+        def __init__(self, prompt, model, weights_dir, device, log):
+            seen.update(prompt=prompt, model=model, device=device)
+
+        def alpha(self, image):
+            return (image[..., 0] == 200).astype(np.uint8) * 255
+
+    monkeypatch.setattr("v2m4.models.sam2.Sam2", Fake)
+    source = save(tmp_path / "clip", [on(ball(i, soft=False), (90,) * 3) for i in range(3)])
+    ingest.run(context, IngestOptions(source=source, prompt="24,32", matte_model="sam2.1-hiera-tiny"))
+    assert read_meta(context)["alpha"] == "sam2"
+    assert seen == {"prompt": "24,32", "model": "sam2.1-hiera-tiny", "device": "cpu"}
+    with pytest.raises(ConfigError, match="exclude"):
+        IngestOptions(source=source, prompt="24,32", background="key")
+    with pytest.raises(ConfigError, match=r"needs ingest\.prompt"):
+        IngestOptions(source=source, background="sam2")
+    with pytest.raises(ConfigError, match="exclude"):
+        ingest.run(context, IngestOptions(source=source, prompt="24,32", masks=tmp_path))
 
 
 def test_options_have_help_and_limits():

@@ -64,3 +64,18 @@ def overlap(a: np.ndarray, b: np.ndarray) -> float:
     """Intersection over union of two masks (H,W) uint8."""
     a, b = a > 127, b > 127
     return float((a & b).sum() / max((a | b).sum(), 1))
+
+
+def leaves(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """(H,W,3) uint8: a "dead leaves" picture, discs of all sizes that cover each other, which has the statistics of a
+    photo (Lee, Mumford and Huang 2001); in muted colours, a little out of focus, with the noise of a sensor."""
+    rng = np.random.default_rng(seed)
+    out = np.zeros((height, width, 3), np.float32)
+    base = rng.uniform(80, 150, 3)
+    for _ in range(900):
+        radius = 0.02 / np.sqrt(rng.uniform(0.002, 1.0)) * max(height, width) / 2  # as many small ones as in nature
+        centre = int(rng.uniform(0, width)), int(rng.uniform(0, height))
+        colour = base + rng.normal(0, 38) + rng.normal(0, 16, 3)
+        cv2.circle(out, centre, int(radius) + 1, colour.tolist(), -1)
+    out = cv2.GaussianBlur(out, (0, 0), 2.0)
+    return np.clip(out + rng.normal(0, 2.5, out.shape), 0, 255).astype(np.uint8)

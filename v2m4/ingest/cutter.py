@@ -25,7 +25,8 @@ class Cutter:
     """How the object is cut out of every frame of one clip.
 
     ``method`` is "masks", "given" (the pictures' own alpha), "key", "rembg" or "sam2"; ``matte`` finds the mask of the
-    latter three. ``in_order``: it follows the object from frame to frame, so frames come one by one.
+    latter three. ``in_order``: a network, which takes all cores by itself; ``follows``: what it finds depends on the
+    frames before.
     """
 
     method: str
@@ -34,6 +35,7 @@ class Cutter:
     background: Background | None = None
     premultiplied: bool = False
     in_order: bool = False
+    follows: bool = False
 
     @property
     def made(self) -> bool:

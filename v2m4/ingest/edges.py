@@ -60,7 +60,8 @@ def _nearest_places(among: np.ndarray) -> np.ndarray:
     import cv2
 
     source = (~among).view(np.uint8)
-    _, labels = cv2.distanceTransformWithLabels(source, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    found = cv2.distanceTransformWithLabels(source, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)[1]
+    labels: np.ndarray = np.asarray(found, np.int32)
     places = np.flatnonzero(among.ravel())
     first = np.zeros(int(labels.max()) + 1, np.int64)
     first[labels.ravel().take(places)] = places

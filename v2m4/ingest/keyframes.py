@@ -93,8 +93,8 @@ class Chooser:
         else:
             keys = sorted({*self._keys, count - 1})
             rule = (
-                f"by motion, so that from one to the next the object changes by at most {limits.motion:.0%} of its length"
-                f" and keeps {limits.overlap:.0%} of its outline (ingest.keyframe_motion, ingest.keyframe_overlap)"
+                f"by motion: from one to the next the object changes by at most {limits.motion:.0%} of its length "
+                f"and keeps {limits.overlap:.0%} of its outline (ingest.keyframe_motion, ingest.keyframe_overlap)"
             )
         if limits.most and len(keys) > limits.most:
             asked, keys = len(keys), self._spread(max(limits.most, 2 if count > 1 else 1))

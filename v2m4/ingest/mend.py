@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from v2m4.flow import fetch, flow
 from v2m4.ingest.edges import box
-from v2m4.ingest.flow import fetch, flow
 
 #: Bad masks in a row that are rebuilt; over more frames the flow goes astray.
 MAX_RUN = 4

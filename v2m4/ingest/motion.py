@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
+from v2m4.flow import fetch, flow
 from v2m4.ingest.edges import box
-from v2m4.ingest.flow import fetch, flow
 
 OBJECT_PX = 128
 #: Room around the object that the flow may look into.

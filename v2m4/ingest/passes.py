@@ -116,7 +116,7 @@ class Passes:
 
     def _find(self, picture: Picture) -> tuple[CutOut, SmallMask] | None:
         label = f"{self.reader.path.name}: frame {picture.index} ({picture.name})"
-        if self.found.has(picture.index):  # an interrupted run left it
+        if self.found.has(picture.index) and not self.cutter.follows:  # an interrupted run left it
             alpha = self.found.read(picture.index)
             self.tracker.follow(alpha)
             cut = self._with(picture, alpha)

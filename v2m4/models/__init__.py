@@ -18,6 +18,7 @@ GENERATORS = {
 MATTES = {
     "key": "v2m4.ingest.key:KeyMatte",
     "rembg": "v2m4.models.rembg:Rembg",
+    "sam2": "v2m4.models.sam2:Sam2",
 }
 
 

@@ -34,6 +34,6 @@ STAGES = (
     Stage("refine", refine.run, refine.RefineOptions, needs=("ingest", "generate", "camera")),
     Stage("repose", repose.run, repose.ReposeOptions, needs=("ingest", "camera", "refine"), version=2),
     Stage("topology", topology.run, topology.TopologyOptions, needs=("ingest", "repose"), version=2),
-    Stage("texture", texture.run, texture.TextureOptions, needs=("ingest", "repose", "topology"), version=2),
+    Stage("texture", texture.run, texture.TextureOptions, needs=("ingest", "repose", "topology"), version=3),
     Stage("export", export.run, export.ExportOptions, needs=("ingest", "repose", "topology", "texture"), version=2),
 )

@@ -211,7 +211,7 @@ def _network(ctx: StageContext, options: IngestOptions) -> Cutter:
         from v2m4.models.sam2 import Sam2
 
         matte = Sam2(options.prompt, name, ctx.weights_dir, ctx.device, ctx.log)
-        return Cutter("sam2", matte=matte, in_order=True)
+        return Cutter("sam2", matte=matte, in_order=True, follows=True)
     from v2m4.models.rembg import Rembg
 
     return Cutter("rembg", matte=Rembg(name, ctx.weights_dir, ctx.log), in_order=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from v2m4.flow import flow
 from v2m4.texture.bake import trust_of_iou
 from v2m4.texture.visibility import View, silhouette_iou, silhouette_slip
 from v2m4.types import Mesh, Texture
@@ -53,13 +54,12 @@ def align(image: np.ndarray, render: np.ndarray, slip: float) -> np.ndarray:
         return image
     background = 255 if _luminance(render) < 128 else 0  # the outline must show
     ours, theirs = _over(render, background), _over(image, background)
-    seeker = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    flow = seeker.calc(_grey(ours), _grey(theirs), np.zeros((*ours.shape[:2], 2), np.float32))
-    flow = cv2.GaussianBlur(flow, (0, 0), SMOOTH_SHARE * max(ours.shape))
-    length = np.linalg.norm(flow, axis=2, keepdims=True)
+    steps = flow(_grey(ours), _grey(theirs), fine=True)
+    steps = cv2.GaussianBlur(steps, (0, 0), SMOOTH_SHARE * max(ours.shape))
+    length = np.linalg.norm(steps, axis=2, keepdims=True)
     longest = LONGEST_PER_SLIP * slip + 2
-    flow = flow * np.minimum(1, longest / np.maximum(length, 1e-6))
-    bent = warp(image, flow)
+    steps = steps * np.minimum(1, longest / np.maximum(length, 1e-6))
+    bent = warp(image, steps)
     before = np.abs(ours.astype(int) - theirs)[where].mean()
     after = np.abs(ours.astype(int) - _over(bent, background))[where].mean()
     return bent if after < before else image

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.ndimage import distance_transform_edt
 from scipy.spatial import cKDTree
 
+from v2m4.flow import flow
 from v2m4.protocols import Rasterizer
 from v2m4.topology.graph import Graph
 from v2m4.topology.pictures import View
@@ -161,19 +162,19 @@ class VideoTerms:
     def _add_flow(self, k, drawn, pixels, visible, rows, per_pixel, terms) -> None:
         view = self.views[k]
         gray = _gray(drawn.rgb)
-        ahead, back = _flow(gray, self._gray[k]), _flow(self._gray[k], gray)
+        ahead, back = flow(gray, self._gray[k], fine=True), flow(self._gray[k], gray, fine=True)
         ids = np.nonzero(visible)[0]
         at = pixels[ids]
-        flow = _sample(ahead, at)
-        to = at + flow
-        loop = np.linalg.norm(flow + _sample(back, to), axis=1) / self._scale(view)
-        length = np.linalg.norm(flow, axis=1) / self._scale(view)
+        step = _sample(ahead, at)
+        to = at + step
+        loop = np.linalg.norm(step + _sample(back, to), axis=1) / self._scale(view)
+        length = np.linalg.norm(step, axis=1) / self._scale(view)
         color = np.abs(_sample(drawn.rgb, at) - _sample(view.rgb, to)).mean(1)
         weight = self.graph.areas[ids] * self.options.flow * _lookup(view.mask, to, False) * (length < LARGEST_FLOW)
         weight = weight * np.where(_lookup(drawn.painted, at, False), 1.0, UNPAINTED)
         weight = weight / (1 + (loop / (1 + 0.1 * length)) ** 2) ** 2 / (1 + (color / COLOR_SCALE) ** 2) ** 2
         for axis in range(2):
-            terms.add_plane(ids, rows[ids, axis], -flow[:, axis] * per_pixel[ids], weight)
+            terms.add_plane(ids, rows[ids, axis], -step[:, axis] * per_pixel[ids], weight)
 
     def _add_silhouette(self, k, drawn, pixels, visible, rows, per_pixel, terms) -> None:
         """Points outside the mask go to its nearest pixel; bare mask pixels pull the nearest rim points."""
@@ -246,16 +247,3 @@ def _sample(image: np.ndarray, pixels: np.ndarray) -> np.ndarray:
 def _gray(rgb: np.ndarray) -> np.ndarray:
     """(H,W) uint8"""
     return np.clip(rgb @ LUMA * 255, 0, 255).round().astype(np.uint8)
-
-
-def _flow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Dense inverse search flow (H,W,2) from a to b. One thread: its result depends on how rows are shared out."""
-    import cv2
-
-    threads = cv2.getNumThreads()
-    cv2.setNumThreads(1)
-    try:
-        finder = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # type: ignore[attr-defined]
-        return np.asarray(finder.calc(a, b, None))
-    finally:
-        cv2.setNumThreads(threads)

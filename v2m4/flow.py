@@ -1,4 +1,4 @@
-"""Optical flow between two pictures of the clip (OpenCV's DIS), and pictures moved along it."""
+"""Optical flow between two pictures (OpenCV's DIS), and pictures moved along it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ _LEAST_PX = 32
 
 
 def flow(a: np.ndarray, b: np.ndarray, fine: bool = False) -> np.ndarray:
-    """(H,W,2) float32: where each pixel of ``a`` (H,W) uint8 has gone in ``b``, as a step (x, y) in pixels."""
+    """(H,W,2) float32: where each pixel of ``a`` (H,W) uint8 has gone in ``b``, as a step (x, y) in pixels.
+
+    On one thread: what DIS finds depends on how the rows are shared out.
+    """
     import cv2
 
     height, width = a.shape
     pad = ((0, max(0, _LEAST_PX - height)), (0, max(0, _LEAST_PX - width)))
     if any(after for _, after in pad):
         a, b = np.pad(a, pad, mode="edge"), np.pad(b, pad, mode="edge")
-    kind = cv2.DISOPTICAL_FLOW_PRESET_MEDIUM if fine else cv2.DISOPTICAL_FLOW_PRESET_FAST
-    steps = cv2.DISOpticalFlow_create(kind).calc(np.ascontiguousarray(a), np.ascontiguousarray(b), None)
+    seeker = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM if fine else cv2.DISOPTICAL_FLOW_PRESET_FAST)
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        steps = seeker.calc(np.ascontiguousarray(a), np.ascontiguousarray(b), np.zeros((*a.shape, 2), np.float32))
+    finally:
+        cv2.setNumThreads(threads)
     return np.asarray(steps[:height, :width])
 
 
