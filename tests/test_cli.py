@@ -266,6 +266,8 @@ def test_doctor_finds_the_core(capsys: pytest.CaptureFixture, monkeypatch: pytes
         "torch",
         "rembg",
         "pytorch3d",
+        "v2m4[sam2]",
+        "of SAM 2",
         "nvdiffrast",
         "not commercial",
         "device",

@@ -106,6 +106,22 @@ def test_second_run_keeps_everything_and_says_so_in_one_line(clip: Path, run_dir
     assert changed <= {"log.txt", "run.lock", ".digests.json"}
 
 
+def test_another_folder_of_weights_runs_nothing_again(clip: Path, run_dir: Path, tmp_path: Path) -> None:
+    fake = Walk()
+    walk(fake.stages, run_dir, clip)
+    fake.calls.clear()
+    summary = walk(fake.stages, run_dir, clip, values={"run": {"weights_dir": str(tmp_path)}})
+    assert summary.ran == () and fake.calls == []
+
+
+def test_the_folder_of_weights_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve_options({"run": {"weights_dir": "here"}})["run"].weights_dir == tmp_path / "here"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve_options({"run": {"weights_dir": "~/w"}})["run"].weights_dir == tmp_path / "w"
+    assert resolve_options({})["run"].weights_dir is None
+
+
 def test_two_directories_hold_the_same_bytes(clip: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         walk(Walk().stages, tmp_path / name / "fox", clip, values={"make": {"seeds": 1000}})

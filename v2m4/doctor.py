@@ -164,11 +164,16 @@ def _device() -> str:
 
 def _weights() -> str:
     """Mask models whose weights are on disk, where no --weights-dir is given."""
-    from v2m4.models.rembg import MODELS, homes, on_disk
+    from v2m4.models import rembg, sam2
 
-    here = [f"{w.name} ({w.licence})" for w in MODELS.values() if on_disk(w)]
-    places = " or ".join(map(str, homes()))
-    return f"of rembg: {', '.join(here)}" if here else f"none of rembg in {places}; --weights-dir names another folder"
+    here = [f"{w.name} ({w.licence})" for w in rembg.MODELS.values() if rembg.on_disk(w)]
+    places = " or ".join(map(str, rembg.homes()))
+    first = f"of rembg: {', '.join(here)}" if here else f"none of rembg in {places}; --weights-dir names another folder"
+    try:
+        here = [f"{name} ({sam2.LICENCE})" for name in sam2.on_disk()]
+    except ImportError:  # no hub's client, so no cache of it
+        here = []
+    return f"{first}\n           " + (f"of SAM 2: {', '.join(here)}" if here else "none of SAM 2 in the hub's cache")
 
 
 def _numba_cache() -> str:

@@ -75,7 +75,7 @@ class StageStatus:
 
 
 def resolve_options(*layers: Values, stages: Sequence[Stage] = STAGES) -> dict[str, Options]:
-    """Checked options of the run and of every stage; later layers win. Content paths become absolute.
+    """Checked options of the run and of every stage; later layers win. Paths become absolute.
 
     ConfigError names an unknown or impossible value.
     """
@@ -103,7 +103,9 @@ def content_fields(options: Options) -> dict[str, Path]:
 
 
 def _with_absolute_paths(options: Options) -> Options:
-    paths = {name: Path(os.path.expanduser(path)).absolute() for name, path in content_fields(options).items()}
+    named = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    named = {name: path for name, path in named.items() if isinstance(path, Path)} | content_fields(options)
+    paths = {name: Path(os.path.expanduser(path)).absolute() for name, path in named.items()}
     kinds = {name: type(getattr(options, name)) for name in paths}
     return dataclasses.replace(
         options, **{name: str(path) if kinds[name] is str else path for name, path in paths.items()}

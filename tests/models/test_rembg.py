@@ -45,6 +45,9 @@ def fake(monkeypatch) -> dict:
 
     module.new_session, module.remove = new_session, remove
     monkeypatch.setitem(sys.modules, "rembg", module)
+    pooch = types.ModuleType("pooch")
+    pooch.retrieve = lambda *args, **options: pytest.fail("something was fetched")
+    monkeypatch.setitem(sys.modules, "pooch", pooch)
     return seen
 
 
@@ -71,7 +74,7 @@ def test_weights_are_used_where_they_lie(monkeypatch, empty_homes, fake, tmp_pat
     model = Rembg(None, tmp_path / "weights")
     assert (model.model, model.licence) == ("u2netp", "Apache-2.0")
     assert fake["checksum"] == "1"  # else rembg would fetch a file it does not know again
-    assert Path(fake["home"]) == tmp_path / place.split("/")[0]
+    assert Path(fake["home"]) == path.parent  # where every rembg looks
     assert os.environ["U2NET_HOME"] == str(empty_homes) and "MODEL_CHECKSUM_DISABLED" not in os.environ
 
 
@@ -95,6 +98,26 @@ def test_a_named_model_is_fetched_after_saying_so(monkeypatch, empty_homes, fake
     assert log.messages == ["fetching u2netp"] and fake["home"] == str(tmp_path / "weights")
     Rembg("u2netp", tmp_path / "weights", log)
     assert len(log.messages) == 1
+
+
+def test_rembg_itself_cannot_fetch(monkeypatch, empty_homes, fake, tmp_path):
+    import pooch
+
+    held = pooch.retrieve
+    monkeypatch.setattr(sys.modules["rembg"], "new_session", lambda name: pooch.retrieve("https://example.org"))
+    (tmp_path / "u2netp.onnx").touch()
+    with pytest.raises(InputError, match="does not take the weights at"):
+        Rembg("u2netp", tmp_path)
+    assert pooch.retrieve is held
+
+
+def test_a_damaged_file_is_named(empty_homes, tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime (the extra v2m4[matte]) is not installed")
+    pytest.importorskip("rembg", reason="rembg (the extra v2m4[matte]) is not installed")
+    (tmp_path / "u2netp.onnx").write_bytes(b"rubbish" * 100)
+    with pytest.raises(InputError, match=r"u2netp\.onnx: not the weights of u2netp") as wrong:
+        Rembg(None, tmp_path)
+    assert "8e83ca70e441ab06c318d82300c84806" in wrong.value.hint
 
 
 def test_a_small_object_is_looked_at_twice(empty_homes, fake):

@@ -71,6 +71,25 @@ def test_what_is_remembered_does_not_grow(tmp_path):
     assert sizes[-1] == sizes[8] and max(s[0] for s in sizes) <= 5 and sizes[-1][1] == 0
 
 
+def test_what_is_dropped_was_not_read_any_more(tmp_path, monkeypatch):
+    folder, clip = str(tiny(tmp_path / "model")), moving(9, step=(1, 0))
+    pruned, whole = Sam2("80,75", folder), Sam2("80,75", folder)
+    monkeypatch.setattr(whole, "_forget", lambda: None)
+    for picture, _ in clip:
+        np.testing.assert_array_equal(pruned.alpha(picture), whole.alpha(picture))
+    assert len(whole._session.processed_frames) == 9
+
+
+def test_weights_that_lack_something_are_refused(tmp_path):
+    folder = tiny(tmp_path / "model")
+    tensors = pytest.importorskip("safetensors.torch")
+    kept = tensors.load_file(folder / "model.safetensors")
+    kept.pop(next(name for name in kept if name.startswith("mask_decoder")))
+    tensors.save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match="1 arrays are missing"):
+        Sam2("80,75", str(folder))
+
+
 def test_the_best_model_in_the_folder_is_taken(tmp_path):
     tiny(tmp_path / "sam2.1-hiera-tiny")
     assert Sam2("80,75", None, tmp_path).alpha(moving(1)[0][0]).shape == (200, 280)

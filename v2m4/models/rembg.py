@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,8 +65,9 @@ def on_disk(weights: Weights, weights_dir: Path | None = None) -> Path | None:
 class Rembg:
     """Object masks for any background by the ``rembg`` package.
 
-    ``model`` None takes the best of ``MODELS`` that is on disk and fetches nothing; a model that is named is fetched if
-    it is not there. MissingBackend without the package, ConfigError for a model that is none, InputError without
+    ``model`` None takes the best of ``MODELS`` that is on disk (birefnet-general, isnet-general-use, u2net,
+    birefnet-general-lite, u2netp, in this order) and fetches nothing; a model that is named is fetched if it is not
+    there. MissingBackend without the package, ConfigError for a model that is none, InputError without
     weights.
     """
 
@@ -92,8 +94,16 @@ class Rembg:
             assert log is not None, "a model that has to be fetched needs a log to say so"
             path = fetch(weights, homes(weights_dir)[0], log)
         self.model, self.licence = weights.name, weights.licence
-        with _only(path):
-            self._remove, self._session = rembg.remove, rembg.new_session(weights.name)
+        try:
+            with _only(path):
+                self._remove, self._session = rembg.remove, rembg.new_session(weights.name)
+        except InputError:
+            raise
+        except Exception as error:  # onnxruntime's errors have no common class
+            raise InputError(
+                f"{path}: not the weights of {weights.name} ({_first_line(error)})",
+                f"delete it and get {weights.url} again; whole, its md5 is {weights.md5}",
+            ) from None
 
     def alpha(self, image: np.ndarray) -> np.ndarray:
         """``image`` (H,W,3) uint8 sRGB -> (H,W) uint8.
@@ -136,6 +146,10 @@ def _around(alpha: np.ndarray) -> tuple[slice, slice] | None:
     )
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _choose(model: str | None, weights_dir: Path | None) -> Weights | None:
     if model is None:
         return next((w for w in MODELS.values() if on_disk(w, weights_dir)), None)
@@ -149,14 +163,26 @@ def _choose(model: str | None, weights_dir: Path | None) -> Weights | None:
 
 @contextmanager
 def _only(path: Path) -> Iterator[None]:
-    """Have rembg take the file at ``path``, whatever its checksum, so that nothing is fetched again."""
-    below = path.parent.parent.parent if path.parent.parent.name == "models" else path.parent
-    wanted = {"U2NET_HOME": str(below), "MODEL_CHECKSUM_DISABLED": "1"}
+    """Have rembg take the file at ``path``, whatever its checksum, and fetch nothing.
+
+    Every rembg, old or new, looks for a file in ``U2NET_HOME`` itself; pooch is what it would fetch with.
+    """
+    import pooch
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise InputError(
+            f"the installed rembg does not take the weights at {path}",
+            "pip install -U -c constraints.txt 'v2m4[matte]'",
+        )
+
+    wanted = {"U2NET_HOME": str(path.parent), "MODEL_CHECKSUM_DISABLED": "1"}
     held = {name: os.environ.get(name) for name in wanted}
+    retrieve, pooch.retrieve = pooch.retrieve, refuse
     os.environ.update(wanted)
     try:
         yield
     finally:
+        pooch.retrieve = retrieve
         for name, value in held.items():
             if value is None:
                 del os.environ[name]

@@ -95,7 +95,7 @@ class Sam2:
             folder = _hub(model, log)
         logging.disable_progress_bar()
         try:
-            loaded: Any = Sam2VideoModel.from_pretrained(folder)
+            loaded: Any = _loaded(Sam2VideoModel, folder)
         except Exception as error:  # whatever the readers of its two files raise
             raise InputError(
                 f"{folder}: not the weights of SAM 2 ({error})", f"put {' and '.join(_FILES)} of one model there"
@@ -123,11 +123,12 @@ class Sam2:
 
     def _pixels(self, image: np.ndarray) -> Any:
         """(1,3,S,S) as the network wants it: the whole picture, squeezed to a square."""
-        import cv2
         import torch
+        from PIL import Image
 
-        square = cv2.resize(np.ascontiguousarray(image), (self._size, self._size), interpolation=cv2.INTER_LINEAR)
-        colours = (square.astype(np.float32) / 255 - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32)
+        # Pillow smooths what it shrinks, as in the network's training; OpenCV's bilinear would not.
+        square = Image.fromarray(np.ascontiguousarray(image)).resize((self._size,) * 2, Image.Resampling.BILINEAR)
+        colours = (np.asarray(square, np.float32) / 255 - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32)
         return torch.from_numpy(np.ascontiguousarray(colours.transpose(2, 0, 1)))[None].to(self._device)
 
     def _start(self, width: int, height: int) -> Any:
@@ -160,6 +161,20 @@ class Sam2:
             tracked.pop(self._count - reach, None)
 
 
+def _loaded(kind: Any, folder: Path) -> Any:
+    """The model in ``folder``. ValueError when weights are missing, which would be random numbers otherwise."""
+    model, report = kind.from_pretrained(folder, output_loading_info=True, local_files_only=True, use_safetensors=True)
+    missing = sorted(report["missing_keys"]) + [str(key) for key in report["mismatched_keys"]]
+    if missing:
+        raise ValueError(f"{len(missing)} arrays are missing or of another shape, {missing[0]} among them")
+    return model
+
+
+def on_disk(weights_dir: Path | None = None) -> list[str]:
+    """Names of the models whose weights are in ``weights_dir`` or in the hub's cache, the best first."""
+    return [name for name in MODELS if _local(name, weights_dir) or _cached(name)]
+
+
 def _local(model: str | None, weights_dir: Path | None) -> Path | None:
     """A folder with weights: the one that is named, or of that name, or the best, in ``weights_dir``."""
     if model is not None and model not in MODELS:
@@ -180,19 +195,26 @@ def _whole(folder: Path) -> bool:
     return all((folder / name).is_file() for name in _FILES)
 
 
-def _hub(model: str | None, log: Progress | None) -> Path:
-    """The folder in the hub's cache; a model that is named is fetched into it if need be."""
+def _cached(name: str) -> Path | None:
+    """The folder of a model in the hub's cache, without asking the network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    try:
+        folder = Path(snapshot_download(f"{_OWNER}/{name}", allow_patterns=list(_FILES), local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    return folder if _whole(folder) else None
+
+
+def _hub(model: str | None, log: Progress | None) -> Path:
+    """The folder in the hub's cache; a model that is named is fetched into it if need be."""
+    from huggingface_hub import snapshot_download
+
     by_hand = f"{' and '.join(_FILES)} of https://huggingface.co/{_OWNER}/NAME into DIR/NAME, with --weights-dir DIR"
     for name in MODELS if model is None else (model,):
-        try:
-            folder = Path(snapshot_download(f"{_OWNER}/{name}", allow_patterns=_FILES, local_files_only=True))
-            if _whole(folder):
-                return folder
-        except LocalEntryNotFoundError:
-            continue
+        if (folder := _cached(name)) is not None:
+            return folder
     if model is None:
         raise InputError(
             f"there are no weights of SAM 2 on disk (looked for {', '.join(MODELS)})",
@@ -202,6 +224,6 @@ def _hub(model: str | None, log: Progress | None) -> Path:
     if log is not None:
         log.info(said(model, f"https://huggingface.co/{_OWNER}/{model}", MODELS[model], LICENCE, by_hand))
     try:
-        return Path(snapshot_download(f"{_OWNER}/{model}", allow_patterns=_FILES))
+        return Path(snapshot_download(f"{_OWNER}/{model}", allow_patterns=list(_FILES)))
     except Exception as error:  # the hub's client raises its own, httpx's and the system's
         raise InputError(f"the weights of {model} could not be fetched ({error})", f"put {by_hand}") from None
