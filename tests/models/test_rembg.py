@@ -111,6 +111,19 @@ def test_rembg_itself_cannot_fetch(monkeypatch, empty_homes, fake, tmp_path):
     assert pooch.retrieve is held
 
 
+def test_an_old_rembg_that_asks_for_what_is_there_gets_it(monkeypatch, empty_homes, fake, tmp_path):
+    import pooch
+
+    def new_session(name):
+        return pooch.retrieve("https://example.org", None, fname=f"{name}.onnx", path=os.environ["U2NET_HOME"])
+
+    monkeypatch.setattr(sys.modules["rembg"], "new_session", new_session)
+    path = tmp_path / "models" / "u2netp" / "u2netp.onnx"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert Rembg("u2netp", tmp_path)._session == str(path)
+
+
 def test_a_damaged_file_is_named(empty_homes, tmp_path):
     pytest.importorskip("onnxruntime", reason="onnxruntime (the extra v2m4[matte]) is not installed")
     pytest.importorskip("rembg", reason="rembg (the extra v2m4[matte]) is not installed")

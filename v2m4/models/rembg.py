@@ -165,11 +165,14 @@ def _choose(model: str | None, weights_dir: Path | None) -> Weights | None:
 def _only(path: Path) -> Iterator[None]:
     """Have rembg take the file at ``path``, whatever its checksum, and fetch nothing.
 
-    Every rembg, old or new, looks for a file in ``U2NET_HOME`` itself; pooch is what it would fetch with.
+    Every rembg, old or new, looks for a file in ``U2NET_HOME`` itself. It fetches by pooch, which old ones also ask for
+    what is there.
     """
     import pooch
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def retrieve_none(*args: Any, fname: str = "", **kwargs: Any) -> str:
+        if fname == path.name and path.is_file():
+            return str(path)
         raise InputError(
             f"the installed rembg does not take the weights at {path}",
             "pip install -U -c constraints.txt 'v2m4[matte]'",
@@ -177,7 +180,7 @@ def _only(path: Path) -> Iterator[None]:
 
     wanted = {"U2NET_HOME": str(path.parent), "MODEL_CHECKSUM_DISABLED": "1"}
     held = {name: os.environ.get(name) for name in wanted}
-    retrieve, pooch.retrieve = pooch.retrieve, refuse
+    retrieve, pooch.retrieve = pooch.retrieve, retrieve_none
     os.environ.update(wanted)
     try:
         yield
