@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 #: DIS cannot work on less.
@@ -20,13 +23,25 @@ def flow(a: np.ndarray, b: np.ndarray, fine: bool = False) -> np.ndarray:
     if any(after for _, after in pad):
         a, b = np.pad(a, pad, mode="edge"), np.pad(b, pad, mode="edge")
     seeker = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM if fine else cv2.DISOPTICAL_FLOW_PRESET_FAST)
+    with one_thread():
+        steps = seeker.calc(np.ascontiguousarray(a), np.ascontiguousarray(b), np.zeros((*a.shape, 2), np.float32))
+    return np.asarray(steps[:height, :width])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Have OpenCV work on one thread, without waking and dismissing its others for every call inside."""
+    import cv2
+
     threads = cv2.getNumThreads()
+    if threads == 1:
+        yield
+        return
     cv2.setNumThreads(1)
     try:
-        steps = seeker.calc(np.ascontiguousarray(a), np.ascontiguousarray(b), np.zeros((*a.shape, 2), np.float32))
+        yield
     finally:
         cv2.setNumThreads(threads)
-    return np.asarray(steps[:height, :width])
 
 
 def fetch(image: np.ndarray, steps: np.ndarray, beyond: int = 0) -> np.ndarray:

@@ -241,8 +241,28 @@ def resize(image: np.ndarray, width: int, height: int) -> np.ndarray:
     filter_ = cv2.INTER_AREA if width * height < image.shape[0] * image.shape[1] else cv2.INTER_LINEAR
     if image.shape[2] == 3:
         return np.asarray(cv2.resize(image, (width, height), interpolation=filter_))
-    weighted = image.astype(np.float32)
-    weighted[..., :3] *= weighted[..., 3:] / 255
+    # In 16 bits, where colour times alpha is exact: half the memory of floats, and faster; and where the object is.
+    part = _shown(image)
+    weighted = np.zeros(image.shape, np.uint16)
+    weighted[part] = image[part]
+    for channel in range(4):
+        weighted[part][..., channel] *= image[part][..., 3] if channel < 3 else np.uint16(255)
     small: np.ndarray = cv2.resize(weighted, (width, height), interpolation=filter_)
-    small[..., :3] *= 255 / np.maximum(small[..., 3:], 1e-3)
-    return np.clip(np.round(small), 0, 255).astype(np.uint8)
+    part = _shown(small)
+    out = np.zeros((height, width, 4), np.uint8)
+    share = small[part][..., 3].astype(np.float32)
+    for channel in range(3):
+        out[part][..., channel] = np.minimum(
+            (small[part][..., channel] * np.float32(255) / np.maximum(share, 1)) + 0.5, 255
+        )
+    out[part][..., 3] = (share + 127) / 255
+    return out
+
+
+def _shown(image: np.ndarray) -> tuple[slice, slice]:
+    """The part of (H,W,4) in which alpha is above zero; all of it where it is nowhere."""
+    shown = image[..., 3] > 0
+    rows, columns = np.flatnonzero(shown.any(1)), np.flatnonzero(shown.any(0))
+    if not len(rows):
+        return slice(None), slice(None)
+    return slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)

@@ -163,7 +163,11 @@ def u2netp(tmp_path_factory) -> Path:
 
 
 def composited(frames: list[np.ndarray], seed: int) -> list[np.ndarray]:
-    """Frames (H,W,4) before a ground that looks like a photo, the same for the clip."""
+    """Frames (H,W,4) before a ground that looks like a photo, the same for the clip.
+
+    The scores below hold for their seeds. u2netp is the smallest network: before other grounds of this kind about one
+    clip in five falls below 0.95, to 0.84 where a disc behind the object is taken for a part of it.
+    """
     ground = leaves(*frames[0].shape[:2], seed)
     return [over(ground, f[..., :3], f[..., 3]) for f in frames]
 
@@ -191,4 +195,4 @@ def test_u2netp_finds_what_the_clips_show(u2netp, shared):
         frames = [np.asarray(Image.open(clip / "frames" / f"{i:03}.png").convert("RGBA")) for i in (1, 11)]
         found = [overlap(model.alpha(p), f[..., 3]) for p, f in zip(composited(frames, 1), frames, strict=True)]
         scores[clip.name] = float(np.mean(found))
-    assert np.mean(list(scores.values())) >= 0.95 and min(scores.values()) >= 0.93, scores
+    assert min(scores.values()) >= 0.95, scores

@@ -78,12 +78,17 @@ class Chooser:
         assert self._key is not None
         if here[0] - self._way[0][0] > GAP_S or self._added > ADDED_UP:
             return True
+        if self._bent(frame, here):
+            return True
+        # What has changed in all is not more than what changed from frame to frame, so this looks only where need be.
+        return self._added > 1 and self.limits.share(compare(self._key, frame)) > 1
+
+    def _bent(self, frame: Small, here: np.ndarray) -> bool:
+        """Whether the way from the keyframe to ``here`` leaves the straight line."""
         way = np.array([*self._way, here])
         share = (way[:, 0] - way[0, 0]) / (way[-1, 0] - way[0, 0])
         aside = way[:, 1:] - way[0, 1:] - share[:, None] * (way[-1, 1:] - way[0, 1:])
-        if np.linalg.norm(aside, axis=1).max() > STRAIGHT * frame.length:
-            return True
-        return self.limits.share(compare(self._key, frame)) > 1
+        return bool(np.linalg.norm(aside, axis=1).max() > STRAIGHT * frame.length)
 
     def chosen(self) -> tuple[list[int], str]:
         """(keyframes, the rule in words)."""

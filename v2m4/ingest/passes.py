@@ -16,6 +16,7 @@ import numpy as np
 
 from v2m4 import formats
 from v2m4.errors import InputError
+from v2m4.flow import one_thread
 from v2m4.ingest.crop import Bounds, bounds
 from v2m4.ingest.cuts import Alphas, CutOut
 from v2m4.ingest.cutter import Cutter
@@ -254,7 +255,8 @@ def _facts(shot: Shot, crop: Crop, frame: np.ndarray, scale: float) -> FrameFact
 def ahead(items: Iterable[Item], work: Callable[[Item], Result], workers: int) -> Iterator[tuple[Item, Result]]:
     """Every item with what ``work`` makes of it, in order, a few of them in work at a time."""
     waiting: deque[tuple[Item, Future[Result]]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="v2m4-ingest") as pool:
+    # Two frames at a time keep the cores busy; OpenCV's own threads would only get into their way.
+    with one_thread(), ThreadPoolExecutor(workers, thread_name_prefix="v2m4-ingest") as pool:
         try:
             for item in items:
                 waiting.append((item, pool.submit(work, item)))

@@ -24,20 +24,28 @@ def blur(frame: np.ndarray) -> float:
     rows, columns = box(frame[..., 3] > 127, 0)
     part = frame[rows, columns]
     kernel = np.ones((2 * _INSIDE_PX + 1,) * 2, np.uint8)
-    inside = np.asarray(cv2.erode((part[..., 3] > 250).astype(np.uint8), kernel, borderValue=1), bool)
+    inside = np.asarray(cv2.erode((part[..., 3] > 250).astype(np.uint8), kernel, borderValue=1))
     if inside.sum() < 64:
         return 0.0
-    grey = cv2.cvtColor(np.ascontiguousarray(part), cv2.COLOR_RGBA2GRAY).astype(np.float32)
+    # In sixteenths of a level: what is left after blurring may be less than one.
+    grey = cv2.cvtColor(np.ascontiguousarray(part), cv2.COLOR_RGBA2GRAY).astype(np.uint16) * 16
     worst = 0.0
     for axis, size in ((1, (_AGAIN_PX, 1)), (0, (1, _AGAIN_PX))):
-        there = inside[:, 1:] & inside[:, :-1] if axis else inside[1:] & inside[:-1]
-        if not there.any():
-            continue
-        steps = np.abs(np.diff(grey, axis=axis))[there]
-        again = np.abs(np.diff(cv2.blur(grey, size), axis=axis))[there]
-        if steps.mean() >= _FLAT:
-            worst = max(worst, 1 - float(np.maximum(steps - again, 0).sum() / steps.sum()))
-    return worst
+        there = np.minimum(_after(inside, axis), _before(inside, axis))
+        again = cv2.blur(grey, size)
+        steps, left = (cv2.absdiff(_after(picture, axis), _before(picture, axis)) for picture in (grey, again))
+        mean = cv2.mean(steps, mask=there)[0]
+        if mean >= 16 * _FLAT:
+            worst = max(worst, 1 - cv2.mean(cv2.subtract(steps, left), mask=there)[0] / mean)
+    return float(worst)
+
+
+def _before(picture: np.ndarray, axis: int) -> np.ndarray:
+    return picture[:, :-1] if axis else picture[:-1]
+
+
+def _after(picture: np.ndarray, axis: int) -> np.ndarray:
+    return picture[:, 1:] if axis else picture[1:]
 
 
 def spread(mask: np.ndarray) -> float:
