@@ -700,9 +700,12 @@ def test_until_stops_there_and_a_later_run_goes_on(clip: Path, run_dir: Path) ->
     fake = Walk()
     summary = walk(fake.stages, run_dir, clip, until="make")
     assert fake.calls == ["ingest", "make"] and summary.asset is None
-    assert not (run_dir / "report.html").exists()
+    assert summary.report == run_dir / "report.html" and summary.report.is_file()  # what there is so far
     walk(fake.stages, run_dir, clip)
     assert fake.calls == list(ALL)
+    (run_dir / "report.html").write_text("the asset's", "utf-8")
+    summary = walk(fake.stages, run_dir, clip, until="make", values={"make": {"scale": 3.0}})
+    assert summary.report is None and (run_dir / "report.html").read_text("utf-8") == "the asset's"  # it stands
 
 
 def test_one_stage_alone_needs_its_inputs(clip: Path, run_dir: Path) -> None:

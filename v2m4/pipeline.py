@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 import traceback
@@ -17,10 +18,12 @@ from v2m4.files import write_json, write_text
 from v2m4.log import FileSink, Log
 from v2m4.planning import Decision, Request, RunState, check_paths, content_fields, plan, selected
 from v2m4.stages import STAGES, Stage
+from v2m4.stages.expect import Expected, expected
 from v2m4.store import Context, StageLog, differences, locked, read_json
 from v2m4.usage import Usage, measured
 
 Report = Callable[[Path, Mapping[str, Any]], Path]
+Expect = Callable[[Mapping[str, Any], Path], Expected | None]
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,9 @@ def write_report(run_dir: Path, facts: Mapping[str, Any]) -> Path:
 
 
 def run(
-    request: Request, stages: Sequence[Stage] = STAGES, log: Log | None = None, report: Report = write_report
-) -> Summary:
+    request: Request, stages: Sequence[Stage] = STAGES, log: Log | None = None, report: Report = write_report,
+    expect: Expect = expected,
+) -> Summary:  # fmt: skip
     """Bring a run directory up to date.
 
     Raises InputError or ConfigError before anything is written when the request cannot work, RunLocked when another
@@ -78,7 +82,7 @@ def run(
         return Summary(request.run_dir, tuple(plan(request, stages)), time.monotonic() - start)
     _make_directory(request.run_dir)
     with locked(request.run_dir), log.attached(FileSink(request.run_dir / "log.txt")):
-        return _Runner(request, stages, log, report).run(chosen, start)
+        return _Runner(request, stages, log, report, expect).run(chosen, start)
 
 
 def _check_inputs(request: Request, stage: Stage, stages: Sequence[Stage]) -> None:
@@ -104,10 +108,13 @@ def _make_directory(run_dir: Path) -> None:
 class _Runner:
     """Runs stages under the lock."""
 
-    def __init__(self, request: Request, stages: Sequence[Stage], log: Log, report: Report) -> None:
-        self.request, self.table, self.log, self.report = request, stages, log, report
+    def __init__(
+        self, request: Request, stages: Sequence[Stage], log: Log, report: Report, expect: Expect
+    ) -> None:  # fmt: skip
+        self.request, self.table, self.log, self.report, self.expect = request, stages, log, report, expect
         self.walk = RunState(request, stages)
         self.failed: dict[str, str] = {}  # stage -> "failed" or "interrupted"
+        self.expected: dict[str, Any] | None = None
 
     def run(self, chosen: list[Stage], start: float) -> Summary:
         for folder in self.walk.folders.values():
@@ -124,8 +131,13 @@ class _Runner:
         self.walk.digests.save()
         asset, report = None, None
         written = self._write_manifest()
+        ran = any(d.action != "keep" for d in decisions)
         if chosen[-1] is self.table[-1]:
-            asset, report = self._publish(written, any(d.action != "keep" for d in decisions))
+            asset, report = self._publish(written, ran)
+        elif (
+            ran and self.walk.folders[self.table[-1].name].current is None
+        ):  # no asset yet whose report it would replace
+            report = self._write_report(written)
         summary = Summary(self.request.run_dir, tuple(decisions), time.monotonic() - start, asset, report)
         self.log.info(self._closing_line(summary))
         return summary
@@ -183,7 +195,20 @@ class _Runner:
         self.walk.digests.save()
         memory = f", {usage.peak_memory_mb:.0f} MB" if usage.peak_memory_mb else ""
         self.log.info(f"{name}: done ({usage.seconds:.1f} s{memory})")
+        if stage is self.table[0]:
+            self._say_expected(folder.path)
         self._write_manifest()
+
+    def _say_expected(self, first: Path) -> None:
+        """What the stages after the first will cost: a guess, which must not stop anything."""
+        try:
+            found = self.expect(self.request.options, first)
+        except Exception:
+            self.log.debug(traceback.format_exc())
+            return
+        if found is not None:
+            self.expected = {**dataclasses.asdict(found), "sentence": found.sentence()}
+            self.log.info(found.sentence())
 
     def _fail(self, name: str, state: str, text: str) -> None:
         """Leave word of a failure in the log and the manifest."""
@@ -261,6 +286,8 @@ class _Runner:
             if path.exists()
         }
         now = manifest.build(sources, config.plain(self.walk.options["run"]), stages, before.get("published") or {})
+        if guess := self.expected or before.get("expected"):
+            now["expected"] = guess
         if now != before:
             write_json(path, now)
         return now

@@ -6,9 +6,12 @@ import base64
 import html
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from v2m4 import formats
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #f6f5f3; --card: #fff; --ink: #1d1d1f; --soft: #6b6b70; --line: #e2e0dc;
@@ -141,6 +144,17 @@ def picture(pixels: np.ndarray, alt: str, css: str = "", quality: int = 82) -> s
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "webp", quality=quality, method=4)
     return image(buffer.getvalue(), "image/webp", alt, css)
+
+
+def limited(path: Path, longest: int) -> np.ndarray:
+    """A PNG with its longer side at most ``longest``, over grey where it is transparent: (H,W,3)."""
+    from PIL import Image
+
+    from v2m4.render.preview import BACKDROP, on_color
+
+    pixels = Image.fromarray(formats.read_rgba(path))
+    pixels.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+    return on_color(np.asarray(pixels), BACKDROP)
 
 
 def caption(text: str) -> str:

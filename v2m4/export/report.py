@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from v2m4 import formats
+from v2m4.export import clip, pictures
 from v2m4.export import page as html
-from v2m4.export import pictures
 from v2m4.export.pictures import Run, Silhouettes
 
 STAGES = ("ingest", "generate", "camera", "refine", "repose", "topology", "texture", "export")
@@ -25,6 +25,10 @@ NUMBERS = {
 }
 #: Parts of those files that are for programs, or that are shown elsewhere.
 NOT_SHOWN = {
+    "anchor_scores",
+    "crop",
+    "numbers",
+    "reasons",
     "K",
     "keyframes",
     "frames",
@@ -56,13 +60,14 @@ def write_report(run_dir: Path, manifest: Mapping[str, Any]) -> Path:
     body = "".join(
         [
             _head(name, told, run, outlines),
+            clip.verdict(told["ingest"], manifest),
             _stand_in(told["generate"]),
             _film(run, outlines),
             _turntable(run),
             _silhouettes(run, outlines),
             _comparison(run, outlines),
             _texture(folders.get("texture"), told["texture"]),
-            _clip(folders.get("ingest")),
+            clip.sheet(folders.get("ingest"), told["ingest"]),
             _hints(told["export"]),
             _warnings(manifest, told, _missed(run, outlines)),
             _work(manifest),
@@ -197,29 +202,11 @@ def _texture(folder: Path | None, told: Mapping[str, Any]) -> str:
         "coverage.png": "Coverage: green is painted by the video, grey is filled in.",
     }
     shown = [
-        html.figure(html.picture(_limited(folder / name, 720), caption), caption)
+        html.figure(html.picture(html.limited(folder / name, 720), caption), caption)
         for name, caption in captions.items()
         if (folder / name).is_file()
     ]
     return html.section("Texture", f'<div class="pair">{"".join(shown)}</div>' if shown else "")
-
-
-def _clip(folder: Path | None) -> str:
-    if folder is None or not (folder / "contact_sheet.png").is_file():
-        return ""
-    sheet = html.picture(_limited(folder / "contact_sheet.png", 1400), "contact sheet of the clip", "wide", quality=75)
-    return html.section("The clip", html.figure(sheet, "What was read, with its alpha."))
-
-
-def _limited(path: Path, longest: int) -> np.ndarray:
-    """A PNG with its longer side at most ``longest``, over grey where it is transparent: (H,W,3)."""
-    from PIL import Image
-
-    from v2m4.render.preview import BACKDROP, on_color
-
-    pixels = Image.fromarray(formats.read_rgba(path))
-    pixels.thumbnail((longest, longest), Image.Resampling.LANCZOS)
-    return on_color(np.asarray(pixels), BACKDROP)
 
 
 def _hints(export: Mapping[str, Any]) -> str:

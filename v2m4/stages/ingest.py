@@ -158,6 +158,9 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
         "background": list(cutter.background.colour) if cutter.background else None,
         "suspect_masks": [i for i, s in enumerate(survey.shots) if s.number in set(survey.suspects) - rebuilt],
         "rebuilt_masks": [i for i, s in enumerate(survey.shots) if s.number in rebuilt],
+        "licences": {f"mask model ({cutter.matte.name})": cutter.matte.licence}
+        if cutter.in_order and cutter.matte
+        else {},
         "notes": [*reader.facts, *_without_object(survey, options.empty)],
         "warnings": [*reader.warnings, *(reason.text for reason in verdict.reasons)],
     }
