@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -209,3 +210,18 @@ def test_masks_of_compressed_clips_meet_the_truth(shared, name):
     assert truth.length == len(pictures)
     for picture, true in zip(pictures, truth, strict=True):
         assert iou(key.alpha(picture.image) > 127, true.image[..., 3] > 127) >= 0.97
+
+
+@pytest.mark.parametrize("ground", [0, 255])
+def test_a_faint_rim_before_the_edge_is_no_object(ground):
+    """What coarse video leaves before a dark arm on white: three pixels hardly darker than the background."""
+    true = np.zeros((120, 120), np.float32)
+    true[40:90, 30:] = 1
+    rim = (cv2.dilate(true, np.ones((7, 7))) - true) * np.float32(0.12)
+    colour = np.array([70, 50, 60] if ground else [190, 170, 180], np.float32)
+    image = np.round(ground + (true + rim)[..., None] * (colour - ground)).astype(np.uint8)
+    background = survey(image)
+    cut = cut_out(image, KeyMatte(background).alpha(image), background.colour)
+    assert (cut[true == 1][:, 3] == 255).all() and cut[true == 0][:, 3].max() < 80
+    shown = cut[..., 3] > 0
+    assert np.abs(cut[shown][:, :3].astype(float) - colour).max() < 0.1 * abs(colour - ground).max()

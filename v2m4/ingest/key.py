@@ -22,6 +22,7 @@ _FIRST_PX, _CORNER_PX, _SECOND_PX = (
     1.5,
     2.1,
 )  # depth of the outermost pixels of an object, and of those behind them
+_RAMP_PX, _RAMP_SHARE = 4.6, 0.25  # how far in a smeared edge may reach, and how faint it is against what is behind it
 _SAME = 4  # channel difference that cannot be told from the background
 _CLIPPED = 6  # a background this near to 0 or 255 in every channel looks exactly like a highlight or a black cloth
 
@@ -181,11 +182,26 @@ def _without_specks(inside: np.ndarray, distance: np.ndarray, threshold: float) 
     return np.asarray(keep[labels])
 
 
+def _ramp(distance: np.ndarray, solid: np.ndarray, depth: np.ndarray, background: Background) -> np.ndarray:
+    """(H,W) bool: pixels near the edge that are much more like the background than what lies further in: the edge as a
+    coarsely compressed video smears it over several pixels. Only on black and white: a surface passes through grey
+    while it is shaded, but seldom comes that near to the ends."""
+    import cv2
+
+    if not background.clipped:
+        return np.zeros_like(solid)
+
+    size = (2 * int(_RAMP_PX) + 1,) * 2
+    further_in = cv2.dilate(np.where(solid, distance, 0).astype(np.float32), np.ones(size, np.uint8))
+    return np.asarray(solid & (depth < _RAMP_PX) & (distance < _RAMP_SHARE * further_in))
+
+
 def _soften(image: np.ndarray, solid: np.ndarray, background: Background) -> np.ndarray:
     """Alpha from un-mixing each edge pixel into background and the nearest colour from well inside the object."""
     depth = depth_px(solid)
     own = image.astype(np.float32) - np.asarray(background.colour, np.float32)
-    inner = nearest(own, core(solid, depth))
+    ramp = _ramp(np.abs(own).max(-1), solid, depth, background)
+    inner = nearest(own, core(solid, depth) & ~ramp)
     strength = (inner**2).sum(-1)
     share = (own * inner).sum(-1) / np.maximum(strength, 1)
     clear = strength > (4 * background.threshold) ** 2  # object and background differ enough to tell the share
@@ -193,5 +209,6 @@ def _soften(image: np.ndarray, solid: np.ndarray, background: Background) -> np.
     # Mixing reaches one pixel in, round corners one step across, rarely two; behind the first pixel only what lies on
     # the line between both colours is mixed, the rest is the object's own shading.
     second = (depth < _SECOND_PX) & (share < np.where(depth < _CORNER_PX, 0.9, 0.6)) & (stray < 0.0225 * strength)
-    mixed = solid & clear & (share < 0.9) & ((depth < _FIRST_PX) | second)
+    ramp &= stray < 0.0225 * strength
+    mixed = solid & clear & (share < 0.9) & ((depth < _FIRST_PX) | second | ramp)
     return np.round(np.where(mixed, np.clip(share, 0, 1), solid) * 255).astype(np.uint8)
