@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
-from clips import moving, overlap
+from clips import clutter, moving, overlap
 
 from v2m4.ingest import mend
 from v2m4.ingest.mend import Masked
@@ -77,6 +77,27 @@ def test_good_masks_are_hardly_touched():
     clip = moving(9, step=(9, 3))
     for m in mend.mend(frames(clip, [mask for _, mask in clip]), set(), steady=True):
         assert overlap(m.alpha, clip[m.number][1]) > 0.99
+
+
+@pytest.mark.parametrize("contrast", [6, 10, 20, 60])
+@pytest.mark.parametrize("step", [16, 32])
+def test_a_small_object_that_outruns_the_flow_is_no_flicker(step, contrast):
+    """It hardly differs from the ground and moves by more than its length: its neighbours agree it is not there."""
+    ground, clip = clutter(200, 280).astype(int), []
+    for i in range(6):
+        mask = np.zeros((200, 280), np.uint8)
+        mask[90:106, 10 + step * i : 26 + step * i] = 255
+        clip.append((np.clip(ground + contrast * (mask > 0)[..., None], 0, 255).astype(np.uint8), mask))
+    for m in mend.mend(frames(clip, [mask for _, mask in clip]), set(), steady=True):
+        assert overlap(m.alpha, clip[m.number][1]) > 0.75
+
+
+def test_a_patch_larger_than_the_object_that_is_there_for_one_frame_goes():
+    clip = moving(7)
+    masks = [mask.copy() for _, mask in clip]
+    masks[3][:20] = masks[3][190:] = 255
+    got = {m.number: m for m in mend.mend(frames(clip, masks), set(), steady=True)}
+    assert overlap(masks[3], clip[3][1]) < 0.5 < 0.98 < overlap(got[3].alpha, clip[3][1])
 
 
 def test_memory_holds_a_few_frames_only():

@@ -76,3 +76,13 @@ def test_a_textured_ball_that_turns(axis, degrees):
     assert np.degrees(change.turn[axis]) == pytest.approx(degrees, rel=0.33)
     assert abs(np.degrees(change.turn[1 - axis])) < 2
     assert change.overlap > 0.99
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.125, 0.03, 0.01])
+def test_what_rounding_would_take_away_stays_where_it_is(scale):
+    """The scale is made for the other frames, in which the object is larger."""
+    picture = np.zeros((400, 600, 4), np.uint8)
+    picture[100:102, 301:304] = (200, 90, 40, 255)
+    got = small(picture, scale)
+    assert 1 <= got.mask.sum() <= 9
+    np.testing.assert_allclose(got.centre + 0.5, [302.5 * scale, 101 * scale], atol=1)

@@ -60,6 +60,17 @@ def test_a_fast_object_is_followed_and_an_interrupted_run_goes_on():
         np.testing.assert_array_equal(alpha, parts[0])
 
 
+@pytest.mark.parametrize("top", [254, 127, 60])
+def test_faint_objects_are_told_apart_too_and_an_interrupted_run_goes_on(top):  # M01, M05
+    frames = [[disc(20 + 30 * i, 30, 12), disc(150, 70, 14)] for i in range(4)]
+    frames = [[np.round(part * (top / 255)).astype(np.uint8) for part in parts] for parts in frames]
+    whole, resumed = ObjectTracker("0"), ObjectTracker("0")
+    for i, parts in enumerate(frames):
+        kept = whole.keep(together(*parts), "")
+        np.testing.assert_array_equal(kept, parts[0])
+        resumed.follow(kept) if i < 2 else np.testing.assert_array_equal(resumed.keep(together(*parts), ""), kept)
+
+
 def test_nothing_and_one_object_are_left_alone():
     for which in ("largest", "nearest", "0"):
         np.testing.assert_array_equal(ObjectTracker(which).keep(disc(70), ""), disc(70))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from v2m4.ingest.watch import MaskWatch, small_mask
+from v2m4.ingest.watch import MaskWatch, SmallMask, small_mask
 
 
 def body(x: float, y: float = 60, radius: float = 22, height: int = 120, width: int = 160) -> np.ndarray:
@@ -57,3 +57,20 @@ def test_a_mask_of_something_else():
 )
 def test_what_an_object_does_by_itself_is_no_fault(masks):
     assert found(masks) == []
+
+
+def test_every_frame_is_compared_with_its_surroundings_only():
+    """An hour of video is looked through as fast, frame by frame, as a second of it; what it finds stays the same."""
+    watch, looked = MaskWatch(), []
+
+    class Counted(list):
+        def __getitem__(self, at):
+            looked.append(at)
+            return super().__getitem__(at)
+
+    watch._area = Counted(watch._area)
+    mask = small_mask(body(60))
+    for i in range(2000):
+        watch.add(SmallMask(mask.mask, mask.area * (0.5 if i in (500, 501, 1200) else 1)))
+    assert [s.index for s in watch.suspects()] == [500, 501, 1200]
+    assert len(looked) < 10 * 2000

@@ -467,10 +467,106 @@ def test_an_empty_frame_holds_the_one_before(tmp_path, context):  # M01
         np.testing.assert_array_equal(frame.alpha, pictures[i][..., 3])
 
 
+@pytest.mark.parametrize("empty", ["hold", "skip"])
+@pytest.mark.parametrize("gone", [[3], [2, 3], [6], [0, 3]])
+def test_masks_are_mended_around_frames_without_an_object(tmp_path, context, monkeypatch, empty, gone):  # M01, M02
+    """The held frames show the mended mask, too, and no mask is asked of a picture that has none."""
+    clip = moving(8)
+    pictures = [picture for picture, _ in clip]
+    masks = [np.zeros_like(mask) if i in gone else mask.copy() for i, (_, mask) in enumerate(clip)]
+    masks[5][6:14, 240:252] = 255  # a patch of ground for one frame
+    monkeypatch.setattr("v2m4.models.rembg.Rembg", network(pictures, masks))
+    source = save(tmp_path / "clip", pictures)
+    ingest.run(context, whole(source=source, background="rembg", empty=empty, keyframe_step=1))
+    meta, frames = read_meta(context), formats.read_clip(context.out).frames
+    assert len(frames) == 8 - (len(gone) if empty == "skip" else 0 in gone)
+    for frame, about in zip(frames, meta["frames"], strict=True):
+        assert overlap(frame.alpha, clip[about["source_index"]][1]) > 0.97 and not frame.alpha[:20, 230:].any()
+
+
+def test_a_held_frame_lies_where_the_mended_one_does(tmp_path, context, monkeypatch):  # M01, M02
+    clip = moving(6, step=(1, 0))
+    pictures, masks = [picture for picture, _ in clip], [mask.copy() for _, mask in clip]
+    masks[2][6:14, 240:252] = 255
+    masks[3][:] = 0
+    monkeypatch.setattr("v2m4.models.rembg.Rembg", network(pictures, masks))
+    ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures), background="rembg", empty="hold"))
+    crop = formats.read_clip(context.out).crop
+    assert crop.left + crop.width < 235  # not widened for a patch that is gone
+
+
+@pytest.mark.parametrize("at", [4, 8, 9, 11, 15])
+def test_a_run_killed_in_any_pass_ends_with_the_same_bytes(tmp_path, context, monkeypatch, at):
+    """Killed at a picture it writes. What flickers is judged by the neighbours' masks, which may be mended by then."""
+    clip = moving(6)
+    pictures, masks = [picture for picture, _ in clip], [mask.copy() for _, mask in clip]
+    for i in (2, 4):
+        masks[i][6:14, 240:252] = 255
+    monkeypatch.setattr("v2m4.models.rembg.Rembg", network(pictures, masks))
+    options = IngestOptions(source=save(tmp_path / "clip", pictures), background="rembg")
+    written, write, limit = [], formats.write_image, [at, 99]
+
+    def killed(path: Path, image: np.ndarray) -> None:
+        written.append(path.parent.name)
+        if len(written) >= limit[0]:
+            raise KeyboardInterrupt
+        write(path, image)
+
+    monkeypatch.setattr(formats, "write_image", killed)
+    with pytest.raises(KeyboardInterrupt):
+        ingest.run(context, options)
+    assert written[at - 1] == {4: "found", 8: "mended", 9: "mended", 11: "frames", 15: "frames"}[at]
+    del limit[0]
+    ingest.run(context, options)
+    resumed, context.out = contents(context.out), tmp_path / "whole"
+    written.clear()
+    ingest.run(context, options)
+    assert contents(context.out) == resumed
+
+
+def test_flicker_in_own_masks_goes_only_when_asked(tmp_path, context):  # M02, M03
+    clip = moving(6)
+    masks = [mask.copy() for _, mask in clip]
+    masks[3][6:14, 240:252] = 255
+    source, folder = save(tmp_path / "clip", [picture for picture, _ in clip]), save(tmp_path / "masks", masks)
+    for mend, there in (("auto", True), ("always", False)):
+        context.out = tmp_path / mend
+        ingest.run(context, whole(source=source, masks=folder, mend=mend))
+        assert formats.read_clip(context.out).frames[3].alpha[:20, 230:].any() == there
+
+
+@pytest.mark.parametrize("options", [{"crop": False}, {}])
+def test_an_object_that_scaling_down_takes_away_is_named(tmp_path, context, options):  # F16
+    pictures = [np.zeros((1024, 1024, 4), np.uint8) for _ in range(3)]
+    for i, picture in enumerate(pictures):
+        picture[400 * i : 400 * i + 2, 400 * i : 400 * i + 2] = 255
+    options = IngestOptions(source=save(tmp_path / "clip", pictures), max_size=16, **options)
+    with pytest.raises(
+        InputError, match=r"frame 0 \(frame_1\.png\).*nothing is left of the object, 2 pixels long"
+    ) as e:
+        ingest.run(context, options)
+    assert "max_size" in e.value.hint and not (context.out / "clip.json").exists()
+
+
 def test_a_clip_without_any_object_is_refused(tmp_path, context):
     pictures = [np.zeros((64, 64, 4), np.uint8)] * 3
     with pytest.raises(InputError, match="no object in any frame"):
         ingest.run(context, IngestOptions(source=save(tmp_path / "clip", pictures), empty="skip"))
+
+
+def network(pictures: list[np.ndarray], masks: list[np.ndarray]) -> type:
+    """Finds in each of the ``pictures`` what ``masks`` say."""
+
+    class Network:
+        name, licence = "network", "none"
+
+        def __init__(self, model, weights_dir, log):
+            pass
+
+        def alpha(self, image):
+            return masks[next(i for i, picture in enumerate(pictures) if (picture == image).all())]
+
+    return Network
 
 
 class Flawed:

@@ -157,13 +157,17 @@ def foreground(alpha: np.ndarray) -> np.ndarray:
     return alpha >= max(top / 2, 1) if top >= 26 else np.zeros(alpha.shape, bool)
 
 
+def has_object(alpha: np.ndarray) -> bool:
+    """Whether this mask (H,W) uint8 shows more than a speck."""
+    return int(foreground(alpha).sum()) >= 4
+
+
 def require_object(alpha: np.ndarray, frame: str, method: str) -> None:
     """NoObject, which names the frame, when its mask is empty."""
-    inside = int(foreground(alpha).sum())
     remedy = {
         "masks": "paint its mask",
         "given": "paint its alpha",
         "key": "the object may have left the picture or have the background's colour: cut the clip there, give alpha",
     }.get(method, "cut the clip there, give the pictures with alpha") + ", or set ingest.empty to skip or hold"
-    if inside < 4:
+    if not has_object(alpha):
         raise NoObject(f"{frame}: there is no object in it, its mask is empty", remedy)

@@ -101,8 +101,9 @@ class Chooser:
                 f"by motion: from one to the next the object changes by at most {limits.motion:.0%} of its length "
                 f"and keeps {limits.overlap:.0%} of its outline (ingest.keyframe_motion, ingest.keyframe_overlap)"
             )
-        if limits.most and len(keys) > limits.most:
-            asked, keys = len(keys), self._spread(max(limits.most, 2 if count > 1 else 1))
+        most = max(limits.most, 2)  # the first and the last frame
+        if limits.most and len(keys) > most:
+            asked, keys = len(keys), self._spread(most)
             rule = f"ingest.max_keyframes allows no more; {asked} were asked for, so these share the motion evenly"
         return keys, rule
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from v2m4.flow import fetch, flow
-from v2m4.ingest.edges import box
+from v2m4.ingest.edges import box, has_object
+from v2m4.ingest.watch import AREA_FACTOR
 
 #: Bad masks in a row that are rebuilt; over more frames the flow goes astray.
 MAX_RUN = 4
@@ -81,7 +82,8 @@ def rebuild(run: list[Masked]) -> Iterator[Mended]:
     for i in range(1, len(run) - 1):
         out = np.zeros_like(masks[i])  # what lies beyond the region is none of the object's
         out[region] = np.median([forward[i], back[i], masks[i][region]], 0).astype(np.uint8)
-        yield Mended(run[i].number, out, rebuilt=True)
+        if has_object(out):
+            yield Mended(run[i].number, out, rebuilt=True)
 
 
 def _without_flicker(three: list[Masked]) -> Iterator[Mended]:
@@ -100,7 +102,14 @@ def _without_flicker(three: list[Masked]) -> Iterator[Mended]:
     if changed.any():
         out = masks[1].copy()
         out[region] = np.where(changed, mean, here)
-        yield Mended(three[1].number, out)
+        was, now = (_strays(mask, masks[0], masks[2]) for mask in (masks[1], out))
+        if now <= max(was, np.log(AREA_FACTOR)):  # else it is the object itself, gone on by more than its own length
+            yield Mended(three[1].number, out)
+
+
+def _strays(mask: np.ndarray, *others: np.ndarray) -> float:
+    """By how much the area of ``mask`` strays from that of the others, as a logarithm."""
+    return abs(float(np.log(max(int(mask.sum()), 1) / np.mean([int(other.sum()) for other in others]))))
 
 
 def _greys(pictures: list[np.ndarray], mask: np.ndarray) -> tuple[tuple[slice, slice], list[np.ndarray]]:

@@ -78,7 +78,7 @@ class Change:
 
 
 def small(frame: np.ndarray, scale: float) -> Small:
-    """``frame`` (H,W,4) uint8 at ``scale``; the mask must not be empty at the full size."""
+    """``frame`` (H,W,4) uint8 at ``scale``; its alpha must not be zero everywhere."""
     import cv2
 
     height, width = frame.shape[:2]
@@ -92,6 +92,9 @@ def small(frame: np.ndarray, scale: float) -> Small:
     size = max(1, right - left), max(1, bottom - top)
     alpha = cv2.resize(part[..., 3], size, interpolation=cv2.INTER_AREA)
     grey = cv2.resize(cv2.cvtColor(part, cv2.COLOR_RGBA2GRAY), size, interpolation=cv2.INTER_AREA)
+    if not alpha.any():  # an object so much smaller than in other frames that rounding takes it away
+        alpha = cv2.resize(part[..., 3].astype(np.float32), size, interpolation=cv2.INTER_AREA)
+        alpha = np.round(alpha * (255 / alpha.max())).astype(np.uint8)
     mask = np.asarray(alpha >= max(1, int(alpha.max()) // 2))
     share = alpha.astype(np.float32) / 255
     over = np.round(grey * share + _GROUND * (1 - share)).astype(np.uint8)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from v2m4.errors import ConfigError, InputError
+from v2m4.errors import ConfigError
+from v2m4.ingest.edges import foreground
 
 WAYS = ("all", "largest", "nearest")
 #: Parts nearer to each other than this share of the picture's longer side are one object (a hand behind a gap).
@@ -34,7 +35,7 @@ class ObjectTracker:
     def __init__(self, which: str) -> None:
         if which not in WAYS and not which.isdecimal():
             raise ConfigError(
-                f"ingest.object = {which!r} is no object",
+                f"--object {which} (ingest.object) is no object",
                 f"known are {', '.join(WAYS)} and numbers from the left, from 0",
             )
         self.which = which
@@ -42,8 +43,8 @@ class ObjectTracker:
         self._centre = self._step = np.zeros(2)
 
     def keep(self, alpha: np.ndarray, frame: str) -> np.ndarray:
-        """``alpha`` (H,W) uint8 of the next frame -> the same with everything but the object cleared. InputError where
-        the first frame does not have as many objects."""
+        """``alpha`` (H,W) uint8 of the next frame -> the same with everything but the object cleared. ConfigError
+        where the first frame does not have as many objects."""
         if self.which == "all":
             return alpha
         found = _objects(alpha)
@@ -56,12 +57,13 @@ class ObjectTracker:
 
     def follow(self, alpha: np.ndarray) -> None:
         """Go on from a frame whose object is known already."""
-        if not alpha.any():
+        solid = foreground(alpha)
+        if not solid.any():
             return
-        rows, columns = np.nonzero(alpha > 127) if (alpha > 127).any() else np.nonzero(alpha)
+        rows, columns = np.nonzero(solid)
         centre = np.array([columns.mean(), rows.mean()])
         self._step = np.zeros(2) if self._last is None else centre - self._centre
-        self._last, self._centre = alpha > 127, centre
+        self._last, self._centre = solid, centre
 
     def _first(self, found: _Objects, shape: tuple[int, ...], frame: str) -> int:
         if self.which == "largest":
@@ -70,9 +72,11 @@ class ObjectTracker:
             middle = np.array([shape[1], shape[0]]) / 2
             return int(np.linalg.norm(found.centre - middle, axis=1).argmin())
         if int(self.which) >= len(found.area):
-            raise InputError(
-                f"{frame}: {len(found.area)} objects, counted from 0, so there is no object {self.which}",
-                "look at the mask, or choose largest or nearest",
+            count = len(found.area)
+            numbers = f"objects 0 to {count - 1} are" if count > 1 else "only object 0 is"
+            raise ConfigError(
+                f"--object {self.which} (ingest.object) is not there: {numbers} in {frame}",
+                "choose one of these by its number from the left, or largest or nearest",
             )
         return int(self.which)
 
@@ -94,7 +98,7 @@ class ObjectTracker:
 def _objects(alpha: np.ndarray) -> _Objects:
     import cv2
 
-    solid = (alpha > 127).astype(np.uint8)
+    solid = foreground(alpha).astype(np.uint8)
     reach = max(1, round(GAP * max(alpha.shape)))
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach * 2 + 1,) * 2)
     count, joined = cv2.connectedComponents(

@@ -30,10 +30,13 @@ from v2m4.ingest.quality import blur, spread
 from v2m4.ingest.watch import MaskWatch, SmallMask, Suspect, small_mask
 from v2m4.protocols import StageContext
 from v2m4.types import Crop
+from v2m4.usage import give_back
 from v2m4.video import FrameReader, Picture, resize
 
 #: Frames in work at a time: one is read while others are cut out and written.
 WORKERS = 2
+#: Frames after which memory that is only kept is handed back.
+GIVE_BACK_EVERY = 16
 #: Alpha below this is noise of a lossy video and does not widen the crop.
 HAZE = 13
 
@@ -144,7 +147,6 @@ class Passes:
 
     def _shot(self, picture: Picture, cut: CutOut) -> Shot:
         alpha = cut.image[..., 3]
-        exact = self.cutter.method == "masks" or int(alpha.max()) < HAZE
         return Shot(
             number=picture.index,
             shows=picture.index,
@@ -153,9 +155,13 @@ class Passes:
             source_index=picture.source_index,
             picture=(cut.width, cut.height),
             solid=cut.bounds_of(foreground(alpha)),
-            shown=cut.bounds_of(alpha > 0 if exact else alpha >= HAZE),
+            shown=cut.bounds_of(self._shown_of(alpha)),
             about=cut.about,
         )
+
+    def _shown_of(self, alpha: np.ndarray) -> np.ndarray:
+        """(H,W) bool: what the crop has to hold."""
+        return alpha > 0 if self.cutter.method == "masks" else alpha >= HAZE
 
     # --- the second: masks over time ----------------------------------------------------------------------------------
 
@@ -164,13 +170,15 @@ class Passes:
         pictures whose masks were rebuilt."""
         if not survey.suspects and not steady:
             return set()
-        shots, rebuilt = {shot.number: i for i, shot in enumerate(survey.shots)}, set()
+        rebuilt: set[int] = set()
+        shots: dict[int, list[int]] = {}  # a picture that is held is shown more than once
+        for index, shot in enumerate(survey.shots):
+            shots.setdefault(shot.shows, []).append(index)
         for frame in mend(self._masked(shots), survey.suspects, steady):
             self.mended.write(frame.number, frame.alpha)
-            index = shots[frame.number]
-            survey.shots[index] = dataclasses.replace(
-                survey.shots[index], solid=bounds(foreground(frame.alpha)), shown=bounds(frame.alpha >= HAZE)
-            )
+            solid, shown = bounds(foreground(frame.alpha)), bounds(self._shown_of(frame.alpha))
+            for index in shots[frame.number]:
+                survey.shots[index] = dataclasses.replace(survey.shots[index], solid=solid, shown=shown)
             if frame.rebuilt:
                 rebuilt.add(frame.number)
         return rebuilt
@@ -178,12 +186,16 @@ class Passes:
     def _masked(self, wanted: Container[int]) -> Iterator[Masked]:
         for picture in self.ctx.track(self.reader, "mend masks", self.reader.length):
             if picture.index in wanted:
-                yield Masked(picture.index, picture.image[..., :3], self._cut(picture).alpha())
+                yield Masked(picture.index, picture.image[..., :3], self._unmended(picture).alpha())
 
     def _cut(self, picture: Picture) -> CutOut:
         """The picture's object with the best mask there is."""
         if self.mended.has(picture.index):
             return self.cutter.cut_with(picture.image, self.mended.read(picture.index))
+        return self._unmended(picture)
+
+    def _unmended(self, picture: Picture) -> CutOut:
+        """With the mask it had at first, whatever an interrupted run has mended since."""
         if self.found.has(picture.index):
             return self._with(picture, self.found.read(picture.index))
         return self.cutter.cut(picture, picture.name)
@@ -202,6 +214,13 @@ class Passes:
                 frame = formats.read_rgba(path)
             else:
                 frame = fill_transparent(resize(self._cut(item[1]).placed(crop), *size))
+                if not foreground(frame[..., 3]).any():
+                    raise InputError(
+                        f"{self.reader.path.name}: frame {item[1].index} ({item[1].name}): nothing is left of the "
+                        f"object, {length_px(shots[index])} pixels long, where {crop.width}x{crop.height} pixels are "
+                        f"scaled down to {size[0]}x{size[1]}",
+                        "raise ingest.max_size, leave ingest.crop on, or cut the clip",
+                    )
                 formats.write_image(path, frame)
             return _facts(shots[index], crop, frame, scale), small(frame, zoom)
 
@@ -258,7 +277,9 @@ def ahead(items: Iterable[Item], work: Callable[[Item], Result], workers: int) -
     # Two frames at a time keep the cores busy; OpenCV's own threads would only get into their way.
     with one_thread(), ThreadPoolExecutor(workers, thread_name_prefix="v2m4-ingest") as pool:
         try:
-            for item in items:
+            for number, item in enumerate(items, start=1):
+                if number % GIVE_BACK_EVERY == 0:
+                    give_back()
                 waiting.append((item, pool.submit(work, item)))
                 if len(waiting) > workers:
                     first, future = waiting.popleft()

@@ -59,22 +59,28 @@ class MaskWatch:
         """The frames to look at. A clip of fewer than three frames has none: there is no telling which one is wrong."""
         good = list(range(len(self._area)))
         found: list[Suspect] = []
+        judged: dict[int, float] = {}
+        places = range(len(good))
         while len(good) > 2:  # the worst first: it would speak against its neighbours otherwise
-            judged = {i: self._area_change(i, good) for i in good}
+            judged |= {good[place]: self._area_change(place, good) for place in places}
             worst = max(good, key=lambda i: abs(judged[i]))
             if judged[worst] == 0:
                 break
             verb, share = "lost" if judged[worst] < 0 else "gained", abs(np.expm1(judged[worst]))
             found.append(Suspect(worst, f"has {verb} {share:.0%} of the object's area against the frames around it"))
+            at = good.index(worst)
             good.remove(worst)
+            places = range(max(0, at - 2 * REACH), min(len(good), at + 2 * REACH))  # those it was compared with
         for before, here, after in zip(good, good[1:], good[2:], strict=False):
             if self._elsewhere(before, here, after):
                 found.append(Suspect(here, "lies elsewhere than those of the frames before and after it"))
         return sorted(found, key=lambda s: s.index)
 
-    def _area_change(self, i: int, good: list[int]) -> float:
-        """Logarithm of the area against what the nearest good frames let expect; 0 where that is no fault."""
-        around = np.array(sorted((k for k in good if k != i), key=lambda k: abs(k - i))[: 2 * REACH])
+    def _area_change(self, place: int, good: list[int]) -> float:
+        """Logarithm of the area of frame ``good[place]`` against what the nearest good frames let expect; 0 where that
+        is no fault."""
+        i, near = good[place], [*good[max(0, place - 2 * REACH) : place], *good[place + 1 : place + 1 + 2 * REACH]]
+        around = np.array(sorted(near, key=lambda k: abs(k - i))[: 2 * REACH])
         own = np.log(max(self._area[i], 1e-6))
         areas = np.log(np.maximum([self._area[k] for k in around], 1e-6))
         # The line that most pairs agree on (Theil-Sen): an object that comes nearer or turns is no fault.

@@ -76,7 +76,9 @@ class IngestOptions:
         maximum=1,
     )
     keyframe_step: int = opt(0, "every n-th frame is a keyframe, and the last one; 0 chooses by motion", minimum=0)
-    max_keyframes: int = opt(0, "at most so many keyframes; 0 sets no limit", minimum=0)
+    max_keyframes: int = opt(
+        0, "at most so many keyframes, the first and the last frame always; 0 sets no limit", minimum=0
+    )
     max_size: int = opt(1024, "longer side of the frames in pixels; larger ones are scaled down", minimum=16)
     crop: bool = opt(True, "frames show the square of the picture that holds the object; false keeps the full picture")
     masks: Path | None = opt(
@@ -145,7 +147,9 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
     survey = passes.survey()
     if cutter.masks is not None:
         cutter.masks.check_count(reader.info["frames_decoded"])
-    rebuilt = passes.mend(survey, steady=cutter.in_order) if _mends(options, cutter) else set()
+    rebuilt = (
+        passes.mend(survey, steady=cutter.in_order or options.mend == "always") if _mends(options, cutter) else set()
+    )
     crop, chooser = _crop(survey.shots, options.crop), Chooser(_limits(options))
     done = passes.finish(survey.shots, crop, options.max_size, chooser)
     verdict = judge(
