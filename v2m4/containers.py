@@ -47,6 +47,8 @@ def video_frames(
         clock = _Clock(stream.average_rate or stream.guessed_rate)
         info.update(_header(stream, decoder))
         index = 0
+        # Asked once: a frame whose side data was looked at is part of a cycle, and lies about until that is found.
+        turns: dict[float, tuple[int, bool]] = {}
         try:
             for frame in _Progressive(stream, facts).frames(_decoded(container, stream, decoder)):
                 if frame.is_corrupt:
@@ -54,7 +56,9 @@ def video_frames(
                 if index == 0:
                     info.update(_first_frame(frame, stream, facts))
                 time, duration = clock.read(frame, stream.time_base)
-                image = _upright(_square(_pixels(frame), _pixel_aspect(stream)), frame)
+                if frame.rotation not in turns:
+                    turns[frame.rotation] = _orientation(frame)
+                image = _upright(_square(_pixels(frame), _pixel_aspect(stream)), turns[frame.rotation])
                 yield time, duration, image
                 index += 1
         except av.error.FFmpegError:
@@ -309,9 +313,9 @@ def _square(image: np.ndarray, aspect: Fraction) -> np.ndarray:
     return resize(image, width, max(1, round(height / aspect))) if aspect < 1 else image
 
 
-def _upright(image: np.ndarray, frame: Any) -> np.ndarray:
+def _upright(image: np.ndarray, orientation: tuple[int, bool]) -> np.ndarray:
     """The picture as a player shows it: the container's display matrix (turn, and mirror where it says so)."""
-    turn, mirror = _orientation(frame)
+    turn, mirror = orientation
     if mirror:
         image = image[:, ::-1]
     return np.ascontiguousarray(np.rot90(image, turn % 4))

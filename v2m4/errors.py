@@ -37,12 +37,18 @@ class MissingBackend(V2M4Error):
 
 
 class StageError(V2M4Error):
-    """A stage failed on one item; everything before it is kept and the same command resumes."""
+    """A stage failed on one item; everything before it is kept.
+
+    The hint says that the same command resumes, unless it would only fail the same way: what is wrong with an option
+    or a file is still wrong then.
+    """
 
     def __init__(self, stage: str, item: str, cause: BaseException) -> None:
         reason = cause.message if isinstance(cause, V2M4Error) else f"{type(cause).__name__}: {cause}"
         hint = cause.hint if isinstance(cause, V2M4Error) and cause.hint else ""
         resume = "what was finished is kept: run the same command again to resume"
+        if isinstance(cause, (ConfigError, InputError)):
+            resume = "what was finished is kept: put this right, then run again"
         super().__init__(
             f"stage {stage} failed at {item}: {reason}" if item else f"stage {stage} failed: {reason}",
             f"{hint}; {resume}" if hint else resume,

@@ -25,12 +25,12 @@ from v2m4.types import AnimatedMesh, Clip, Crop, Frame, Mesh, Texture
 MESH_SUFFIXES = (".glb", ".gltf", ".obj", ".ply")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path | str) -> Any:
     """InputError names the file when it is missing or not JSON."""
-    return _read(path, lambda: json.loads(path.read_text("utf-8")))
+    return _read(path, lambda: json.loads(Path(path).read_text("utf-8")))
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_npz(path: Path | str, arrays: Mapping[str, np.ndarray]) -> None:
     """An .npz whose bytes depend on the arrays only (np.savez stores the time of day)."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -41,7 +41,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
+def read_npz(path: Path | str) -> dict[str, np.ndarray]:
     """All arrays of an .npz. InputError when it is missing, damaged or holds objects."""
 
     def load() -> dict[str, np.ndarray]:
@@ -51,7 +51,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     return _read(path, load)
 
 
-def _read(path: Path, load: Callable[[], Any]) -> Any:
+def _read(path: Path | str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except FileNotFoundError:
@@ -76,19 +76,19 @@ def encode_png(image: np.ndarray) -> bytes:
     return bytes(cv2.imencode(".png", image, options)[1])
 
 
-def write_image(path: Path, image: np.ndarray) -> None:
+def write_image(path: Path | str, image: np.ndarray) -> None:
     """(H,W), (H,W,3) or (H,W,4) uint8 sRGB -> PNG."""
     write_bytes(path, encode_png(image))
 
 
-def read_rgba(path: Path) -> np.ndarray:
+def read_rgba(path: Path | str) -> np.ndarray:
     """One of our own PNGs -> (H,W,4) uint8."""
     from PIL import Image
 
-    return _read(path, lambda: np.asarray(Image.open(io.BytesIO(path.read_bytes())).convert("RGBA")))
+    return _read(path, lambda: np.asarray(Image.open(io.BytesIO(Path(path).read_bytes())).convert("RGBA")))
 
 
-def read_rgb(path: Path) -> np.ndarray:
+def read_rgb(path: Path | str) -> np.ndarray:
     """One of our own PNGs -> (H,W,3) uint8, alpha dropped."""
     return read_rgba(path)[..., :3]
 
@@ -101,8 +101,9 @@ def frame_name(index: int) -> str:
     return f"{index:05d}"
 
 
-def read_clip(ingest: Path, only: Iterable[int] | None = None) -> Clip:
+def read_clip(ingest: Path | str, only: Iterable[int] | None = None) -> Clip:
     """The clip an ingest folder holds. ``only`` names the frames whose pictures are loaded (None: all)."""
+    ingest = Path(ingest)
     meta = read_json(ingest / "clip.json")
     times = np.array([f["time_s"] for f in meta["frames"]], float)
     wanted = range(len(times)) if only is None else sorted(set(only))
@@ -111,44 +112,45 @@ def read_clip(ingest: Path, only: Iterable[int] | None = None) -> Clip:
     return Clip(frames, tuple(meta["keyframes"]), times, meta["width"], meta["height"], crop)
 
 
-def mesh_path(folder: Path, index: int) -> Path:
+def mesh_path(folder: Path | str, index: int) -> Path:
     """Where the mesh of frame ``index`` lies in a generate, refine or repose folder."""
-    return folder / "meshes" / f"{frame_name(index)}.glb"
+    return Path(folder) / "meshes" / f"{frame_name(index)}.glb"
 
 
-def read_keyframe_meshes(folder: Path) -> dict[int, Mesh]:
+def read_keyframe_meshes(folder: Path | str) -> dict[int, Mesh]:
     """Frame index -> mesh, in frame order, of a generate, refine or repose folder."""
-    return {int(p.stem): read_mesh(p) for p in sorted((folder / "meshes").glob("*.glb"))}
+    return {int(p.stem): read_mesh(p) for p in sorted((Path(folder) / "meshes").glob("*.glb"))}
 
 
-def write_animation(path: Path, animation: AnimatedMesh, **extra: np.ndarray) -> None:
+def write_animation(path: Path | str, animation: AnimatedMesh, **extra: np.ndarray) -> None:
     """animation.npz: faces (F,3), positions (T,V,3), times_s (T,), and whatever else is worth keeping."""
     arrays = dict(faces=animation.faces, positions=animation.positions, times_s=animation.times_s)
     write_npz(path, {**arrays, **extra})
 
 
-def read_animation(path: Path) -> AnimatedMesh:
+def read_animation(path: Path | str) -> AnimatedMesh:
     """The animated mesh in an animation.npz."""
     data = read_npz(path)
     return AnimatedMesh(data["faces"], data["positions"], data["times_s"])
 
 
-def read_texture(folder: Path) -> Texture:
+def read_texture(folder: Path | str) -> Texture:
     """The texture in a texture folder."""
-    data = read_npz(folder / "uv.npz")
-    return Texture(data["uv"], data["uv_faces"], read_rgb(folder / "base_color.png"))
+    data = read_npz(Path(folder) / "uv.npz")
+    return Texture(data["uv"], data["uv_faces"], read_rgb(Path(folder) / "base_color.png"))
 
 
 # --- meshes -----------------------------------------------------------------------------------------------------------
 
 
-def read_mesh(path: Path) -> Mesh:
+def read_mesh(path: Path | str) -> Mesh:
     """GLB, glTF, OBJ or PLY -> Mesh in the order the file has it: nothing is welded, moved or re-ordered.
 
     Node transforms are applied, several primitives are joined. Colours come from the texture at each vertex, or from
     vertex colours (linear in glTF). InputError when the file is damaged, has no face, or has vertices that are not
     numbers.
     """
+    path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in MESH_SUFFIXES:
         raise InputError(f"{path}: not a mesh file", f"known are {', '.join(MESH_SUFFIXES)}")
@@ -199,7 +201,7 @@ def _read_trimesh(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None
     return vertices, faces, None
 
 
-def write_mesh(path: Path, mesh: Mesh) -> None:
+def write_mesh(path: Path | str, mesh: Mesh) -> None:
     """A static .glb with normals and COLOR_0 (linear, 16 bit); vertex order is kept."""
     glb = GlbBuilder()
     normals = vertex_normals(mesh.vertices, mesh.faces).astype(np.float32)

@@ -107,14 +107,16 @@ class Primitive:
 class GlbReader:
     """A .glb or .gltf file. InputError when it is damaged or compressed."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
         try:
             self.gltf = pygltflib.GLTF2().load(str(path))
         except Exception as error:  # pygltflib raises whatever json and struct raise
-            raise InputError(f"cannot be read as glTF ({type(error).__name__}: {error})") from None
+            raise _unreadable(self.path) from error
         if self.gltf is None:
-            raise InputError("cannot be read as glTF")
+            raise _unreadable(self.path)
+        if self.path.suffix.lower() != ".glb" and b'"asset"' not in self.path.read_bytes():
+            raise InputError("this is JSON, but no glTF: it has no asset entry", "give a .glb or .gltf file")
         packed = {"KHR_draco_mesh_compression", "EXT_meshopt_compression"} & set(self.gltf.extensionsRequired or [])
         if packed:
             raise InputError(f"the file is compressed ({packed.pop()})", "save it without compression")
@@ -224,6 +226,14 @@ class GlbReader:
             return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
         except OSError as error:
             raise InputError(f"its texture cannot be read ({error})") from None
+
+
+def _unreadable(path: Path) -> InputError:
+    """Another kind of file, or a damaged one: its first bytes tell."""
+    with contextlib.suppress(OSError), open(path, "rb") as handle:
+        if handle.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")[:4].startswith((b"glTF", b"{")):
+            return InputError("the glTF is damaged or cut off", "copy it or export it again")
+    return InputError("this is no glTF file", "give a .glb or .gltf file")
 
 
 def _node_matrix(node: Any) -> np.ndarray:

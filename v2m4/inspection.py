@@ -30,9 +30,10 @@ class Inspection:
         return "\n".join([*self.lines, *(f"warning: {w}" for w in self.warnings)])
 
 
-def inspect_glb(path: Path) -> Inspection:
+def inspect_glb(path: Path | str) -> Inspection:
     """Describe a .glb or .gltf. InputError when it is missing or damaged; compressed files are described too, as far as
     that goes without decoding."""
+    path = Path(path)
     if not path.is_file():
         raise InputError(
             f"{path}: {'a folder' if path.is_dir() else 'no such file'}", "give the path of a .glb or .gltf file"

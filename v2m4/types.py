@@ -13,20 +13,38 @@ import numpy as np
 from v2m4.errors import InputError
 
 
-def _require(condition: bool, what: str) -> None:
+def _require(condition: bool, what: str, hint: str = "") -> None:
     if not condition:
-        raise InputError(what)
+        raise InputError(what, hint)
 
 
 def _array(owner: object, name: str, dtype: type, shape: tuple[int | None, ...]) -> np.ndarray:
     """Store field ``name`` as a contiguous array of ``dtype`` and check its shape (None = any)."""
-    value: np.ndarray = np.ascontiguousarray(getattr(owner, name), dtype=dtype)
+    given = np.asarray(getattr(owner, name))
+    if np.issubdtype(dtype, np.integer):
+        _check_whole(f"{type(owner).__name__}.{name}", given, dtype)
+    value: np.ndarray = np.ascontiguousarray(given, dtype=dtype)
     fits = value.ndim == len(shape) and all(
         want is None or want == got for want, got in zip(shape, value.shape, strict=True)
     )
     _require(fits, f"{type(owner).__name__}.{name}: expected shape {shape}, got {value.shape}")
     object.__setattr__(owner, name, value)
     return value
+
+
+def _check_whole(what: str, given: np.ndarray, dtype: type) -> None:
+    """Refuse what a cast to ``dtype`` would change without a word: colours in [0, 1] would all become black."""
+    if given.dtype == dtype or not given.size:
+        return
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    colour = dtype is np.uint8
+    wanted = "whole numbers from 0 to 255 (uint8)" if colour else "whole numbers (int32)"
+    hint = (
+        "multiply colours in [0, 1] by 255, round them, and take .astype(np.uint8)" if colour else "indices are int32"
+    )
+    _require(given.dtype.kind in "iu", f"{what}: expected {wanted}, got {given.dtype}", hint)
+    least, most = int(given.min()), int(given.max())
+    _require(low <= least and most <= high, f"{what}: expected {wanted}, got {least} to {most}", hint)
 
 
 def _check_faces(owner: str, faces: np.ndarray, vertices: int) -> None:

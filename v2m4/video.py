@@ -60,7 +60,7 @@ class FrameReader:
     frames of a folder; ``masks``: pictures in it that are named like masks (``0001_mask.png``).
     """
 
-    def __init__(self, path: Path, fps: float | None = None) -> None:
+    def __init__(self, path: Path | str, fps: float | None = None) -> None:
         self.path, self.fps = Path(path), _checked_rate(fps)
         self.kind = _kind(self.path)
         self.length: int | None = None
@@ -164,7 +164,7 @@ class FrameReader:
             yield _Decoded(start, duration, f"{self.path.name}#{index}", image)
 
 
-def read_frames(path: Path, fps: float | None = None) -> FrameReader:
+def read_frames(path: Path | str, fps: float | None = None) -> FrameReader:
     """Frames of a video, an animated picture, a still or a folder of stills, with their real times.
 
     ``fps``: the rate of a folder of stills (24 without it, with a note); a video or an animation is resampled to the

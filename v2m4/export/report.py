@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from v2m4 import formats
-from v2m4.export import clip, pictures
+from v2m4.export import clip, doubts, pictures
 from v2m4.export import page as html
+from v2m4.export.doubts import FAIR_IOU, GOOD_IOU
 from v2m4.export.pictures import Run, Silhouettes
 
 STAGES = ("ingest", "generate", "camera", "refine", "repose", "topology", "texture", "export")
@@ -40,8 +41,13 @@ NOT_SHOWN = {
     "hints",
 }
 ROWS = 12
-#: Silhouette agreement that is green, and that is still yellow.
-GOOD_IOU, FAIR_IOU = 0.9, 0.75
+#: What the field of view is without --fov; a run does not write down who chose it.
+ASSUMED_FOV_DEG = 40.0
+LEGEND = (
+    "What the stages wrote into their JSON files. iou: silhouette match, 1 is perfect. flips: faces turned over, counted "
+    "in every keyframe. stretch: how far edges are from their length in the anchor keyframe. jitter and residual: shares "
+    "of the object's size. seen share: part of the surface that the video paints. m: metres."
+)
 
 
 def write_report(run_dir: Path, manifest: Mapping[str, Any]) -> Path:
@@ -69,7 +75,7 @@ def write_report(run_dir: Path, manifest: Mapping[str, Any]) -> Path:
             _texture(folders.get("texture"), told["texture"]),
             clip.sheet(folders.get("ingest"), told["ingest"]),
             _hints(told["export"]),
-            _warnings(manifest, told, _missed(run, outlines)),
+            _warnings(manifest, told, doubts.found(told, run, outlines)),
             _work(manifest),
             _numbers(told),
             _licences(manifest, told["generate"]),
@@ -216,25 +222,8 @@ def _hints(export: Mapping[str, Any]) -> str:
     return html.section("Using the file", html.bullets(hints))
 
 
-def _missed(run: Run | None, outlines: Silhouettes | None) -> list[str]:
-    """Frames in which an artist will see that the asset is not where the clip is."""
-    if run is None or outlines is None:
-        return []
-    keyframe, bad = np.isin(outlines.frames, run.keyframes), outlines.iou < FAIR_IOU
-    said = []
-    for which, where, advice in (
-        (bad & keyframe, "at", "look at these keyframes' meshes and poses"),
-        (bad & ~keyframe, "between keyframes at", "a smaller ingest.keyframe_step helps"),
-    ):
-        if which.any():
-            listed = ", ".join(map(str, outlines.frames[which][:8])) + (" …" if which.sum() > 8 else "")
-            frames = "frame" if which.sum() == 1 else "frames"
-            said.append(f"the asset misses the clip's outline {where} {frames} {listed}: {advice}")
-    return said
-
-
-def _warnings(manifest: Mapping[str, Any], told: Mapping[str, Any], missed: list[str]) -> str:
-    found = list(missed)
+def _warnings(manifest: Mapping[str, Any], told: Mapping[str, Any], doubted: list[str]) -> str:
+    found = list(doubted)
     for stage, record in manifest.get("stages", {}).items():
         found += [f"{stage}: {text}" for text in record.get("warnings") or []]
     for text in told["ingest"].get("warnings") or []:
@@ -264,13 +253,21 @@ def _work(manifest: Mapping[str, Any]) -> str:
 def _numbers(told: Mapping[str, Any]) -> str:
     parts = []
     for stage in NUMBERS:
-        rows = html.facts({key: value for key, value in told[stage].items() if key not in NOT_SHOWN})
+        rows = html.facts({key: _lens(key, value) for key, value in told[stage].items() if key not in NOT_SHOWN})
         keyframes = told[stage].get("keyframes")
         if stage == "camera" and keyframes:
             rows += _camera_numbers(keyframes)
         if rows:
             parts.append(f'<div class="card"><h3>{html.escape(stage)}</h3>{html.table(("", ""), rows)}</div>')
-    return html.section("Numbers", f'<div class="columns">{"".join(parts)}</div>' if parts else "", _motion(told))
+    return html.section(
+        "Numbers", f'<div class="columns">{"".join(parts)}</div>' if parts else "", _motion(told), lead=LEGEND
+    )
+
+
+def _lens(key: str, value: Any) -> Any:
+    """An assumed field of view, marked as such: it decides the depth of everything."""
+    assumed = key == "fov_y_deg" and value == ASSUMED_FOV_DEG
+    return f"{value:g}, assumed unless given with --fov" if assumed else value
 
 
 def _motion(told: Mapping[str, Any]) -> str:

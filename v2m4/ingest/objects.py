@@ -75,7 +75,7 @@ class ObjectTracker:
             count = len(found.area)
             numbers = f"objects 0 to {count - 1} are" if count > 1 else "only object 0 is"
             raise ConfigError(
-                f"--object {self.which} (ingest.object) is not there: {numbers} in {frame}",
+                f"{frame}: --object {self.which} (ingest.object) is not there, {numbers}",
                 "choose one of these by its number from the left, or largest or nearest",
             )
         return int(self.which)

@@ -68,10 +68,13 @@ def make_batch(points: Any, faces: Any, K: Any, height: int, width: int, keep_do
             packed.reshape(-1, 3), slices, [one] * views, inputs.check_intrinsics(K, views), height, width, shared=True
         )
     if not is_sequence(faces) or len(faces) != len(points):
-        raise inputs.InputError(f"{len(points)} meshes need as many face lists")
+        raise inputs.InputError(f"{len(points)} meshes need as many face lists", inputs.ONE_EACH)
     for p in points:
         if p.ndim != 2:
-            raise inputs.InputError(f"the points of one mesh must have the shape (V,3), not {tuple(p.shape)}")
+            raise inputs.InputError(
+                f"the points of one mesh must have the shape (V,3), not {tuple(p.shape)}",
+                "for many views of one mesh give one array (N,V,3) instead of a list",
+            )
     each = [inputs.check_points(p, keep_double)[0] for p in points]
     lists = [inputs.check_faces(f, len(p)) for f, p in zip(faces, each, strict=True)]
     packed = np.concatenate(each) if each else np.zeros((0, 3), np.float32)

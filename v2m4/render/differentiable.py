@@ -121,26 +121,26 @@ def interpolate(raster: Raster, attributes: Any, faces: Any = None) -> torch.Ten
     them for a batch of meshes: another index list, where the attributes are not indexed like the vertices (UVs).
     Differentiable in ``attributes`` and what ``raster`` was made from. InputError when shapes do not fit.
     """
+    values = _floats(attributes, raster.face.device)
     if isinstance(raster.seen, _Compiled):
-        packed, slices = _packed(attributes, raster)
+        packed, slices = _packed(values, raster)
         corners = _corner_lists(raster, slices, faces)
         return compiled.interpolate(raster.seen.drawn, raster.seen.pixel, packed, slices, corners)
     from v2m4.render import reference
 
-    values = attributes if is_sequence(attributes) else torch.as_tensor(attributes, device=raster.face.device)
     return reference.interpolate(raster.points, raster.faces, raster.K, raster.face, values, faces)
 
 
 def derivatives(raster: Raster, attributes: Any, faces: Any = None) -> torch.Tensor:
     """(N,H,W,C,2) how ``attributes`` change from a pixel to the one on its right, and to the one below, on the face it
     sees; 0 where there is none. Arguments as for ``interpolate``. A constant: nothing is differentiable."""
+    values = _floats(attributes, raster.face.device)
     with torch.no_grad():
         if isinstance(raster.seen, _Compiled):
-            packed, slices = _packed(attributes, raster)
+            packed, slices = _packed(values, raster)
             return compiled.derivatives(raster.seen.drawn, packed, slices, _corner_lists(raster, slices, faces))
         from v2m4.render import reference
 
-        values = attributes if is_sequence(attributes) else torch.as_tensor(attributes, device=raster.face.device)
         return reference.derivatives(raster.points, raster.faces, raster.K, raster.face, values, faces)
 
 
@@ -154,7 +154,11 @@ def antialias(raster: Raster, color: torch.Tensor | None = None) -> torch.Tensor
     if color is None:
         color = torch.empty((*raster.face.shape, 0), dtype=raster._dtype, device=raster.face.device)
     if color.ndim != 4 or color.shape[:3] != raster.face.shape:
-        raise inputs.InputError(f"colour {tuple(color.shape)} does not fit the picture {tuple(raster.face.shape)}")
+        raise inputs.InputError(
+            f"colour {tuple(color.shape)} does not fit the picture {tuple(raster.face.shape)}",
+            "give (N,H,W,C), as from interpolate",
+        )
+    inputs.check_floating("colour", color)
     edges = raster.edges
     if edges is None:
         lists = raster.batch.faces
@@ -203,7 +207,7 @@ def _check_edges(edges: Edges | Sequence[Edges] | None, batch: Batch) -> None:
         return
     each = [edges] * len(batch) if isinstance(edges, Edges) else edges
     if len(each) != len(batch):
-        raise inputs.InputError(f"{len(each)} edge tables for {len(batch)} meshes")
+        raise inputs.InputError(f"{len(each)} edge tables for {len(batch)} meshes", inputs.ONE_EACH)
     checked: set[tuple[int, int]] = set()
     for table, faces in zip(each, batch.faces, strict=True):
         if (id(table), id(faces)) in checked:
@@ -224,21 +228,40 @@ def _on_device(
     return Raster(face, points, faces, K, cull, edges, batch, depth)
 
 
-def _packed(attributes: Any, raster: Raster) -> tuple[torch.Tensor, Slices]:
+def _floats(attributes: Any, device: torch.device) -> Points:
+    """Attributes as tensors. Bytes are refused as in ``sample_texture``: nobody can tell whether 1 is white or black."""
+    if is_sequence(attributes):
+        values = [torch.as_tensor(a, device=device) for a in attributes]
+        inputs.check_floating("attributes", *values)
+        return values
+    value = torch.as_tensor(attributes, device=device)
+    inputs.check_floating("attributes", value)
+    return value
+
+
+def _packed(attributes: Points, raster: Raster) -> tuple[torch.Tensor, Slices]:
     views = len(raster.batch)
     if is_sequence(attributes):
-        attributes = [torch.as_tensor(a) for a in attributes]
         if len(attributes) != views or any(a.ndim != 2 for a in attributes):
-            raise inputs.InputError(f"{views} meshes need {views} lists of attributes of the shape (U,C)")
+            raise inputs.InputError(
+                f"{views} meshes need {views} lists of attributes of the shape (U,C)", inputs.ONE_EACH
+            )
         if len({a.shape[1] for a in attributes}) > 1:
-            raise inputs.InputError("all meshes of a batch must have the same number of attributes")
+            raise inputs.InputError(
+                "all meshes of a batch must have the same number of attributes", "the last axis, C, is the same for all"
+            )
         packed = torch.cat(list(attributes)) if len(attributes) else torch.zeros((0, 0))
         return packed, Slices.of_lengths([len(a) for a in attributes])
-    attributes = torch.as_tensor(attributes)
+    assert isinstance(attributes, torch.Tensor)
     if attributes.ndim not in (2, 3):
-        raise inputs.InputError(f"attributes must have the shape (U,C) or (N,U,C), not {tuple(attributes.shape)}")
+        raise inputs.InputError(
+            f"attributes must have the shape (U,C) or (N,U,C), not {tuple(attributes.shape)}",
+            "one row for each vertex; a single number a vertex is (U,1)",
+        )
     if attributes.ndim == 3 and len(attributes) not in (1, views):
-        raise inputs.InputError(f"attributes for {len(attributes)} views, points for {views}")
+        raise inputs.InputError(
+            f"attributes for {len(attributes)} views, points for {views}", "(U,C) is shared by all views"
+        )
     rows = attributes.shape[-2]
     if attributes.ndim == 3 and len(attributes) == views:
         return attributes.flatten(0, -2), Slices(tuple(rows * n for n in range(views + 1)))
@@ -253,16 +276,21 @@ def _corner_lists(raster: Raster, slices: Slices, faces: Any) -> Sequence[np.nda
         for n, count in enumerate(rows):
             vertices = batch.vertices.start[n + 1] - batch.vertices.start[n]
             if count != vertices:
-                raise inputs.InputError(f"{count} attributes do not fit {vertices} vertices")
+                raise inputs.InputError(
+                    f"{count} attributes do not fit {vertices} vertices",
+                    "give one row for each vertex, or their own faces, as UVs have",
+                )
         return batch.faces
     lists = list(faces) if is_sequence(faces) else [faces] * len(batch)
     if len(lists) != len(batch):
-        raise inputs.InputError(f"{len(lists)} lists of attribute faces for {len(batch)} meshes")
+        raise inputs.InputError(f"{len(lists)} lists of attribute faces for {len(batch)} meshes", inputs.ONE_EACH)
     same = batch.shared and not is_sequence(faces) and len(set(rows)) == 1
     checked = [inputs.check_faces(lists[0], rows[0])] * len(lists) if same else [
         inputs.check_faces(f, count) for f, count in zip(lists, rows, strict=True)
     ]  # fmt: skip
     for corners, own in zip(checked, batch.faces, strict=True):
         if len(corners) != len(own):
-            raise inputs.InputError(f"{len(corners)} attribute faces do not fit {len(own)} faces")
+            raise inputs.InputError(
+                f"{len(corners)} attribute faces do not fit {len(own)} faces", "each face has one, in the same order"
+            )
     return checked

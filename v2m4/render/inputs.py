@@ -8,6 +8,9 @@ import numpy as np
 
 from v2m4.errors import InputError
 
+#: The hint where the meshes of a batch do not get what belongs to each.
+ONE_EACH = "give a list with one entry for each mesh, in the same order"
+
 
 def as_numpy(value: Any, dtype: Any) -> np.ndarray:
     """A numpy array or torch tensor -> contiguous numpy array of ``dtype`` (no copy where it fits already)."""
@@ -23,7 +26,9 @@ def check_points(points: Any, keep_double: bool = False) -> np.ndarray:
     if array.ndim == 2:
         array = array[None]
     if array.ndim != 3 or array.shape[-1] != 3:
-        raise InputError(f"points must have the shape (N,V,3), not {array.shape}")
+        raise InputError(
+            f"points must have the shape (N,V,3), not {array.shape}", "(V,3), or (N,V,3) for N views of one mesh"
+        )
     return array
 
 
@@ -33,9 +38,9 @@ def check_faces(faces: Any, vertices: int) -> np.ndarray:
     if not given.size:
         return np.zeros((0, 3), np.int32)
     if given.ndim != 2 or given.shape[-1] != 3:
-        raise InputError(f"faces must have the shape (F,3), not {given.shape}")
+        raise InputError(f"faces must have the shape (F,3), not {given.shape}", "split polygons into triangles")
     if given.dtype.kind not in "iu":
-        raise InputError(f"faces must be integers, not {given.dtype}")
+        raise InputError(f"faces must be integers, not {given.dtype}", "convert them with .astype(np.int32)")
     # Read without a sign, a negative index is a very large one: one look finds both kinds.
     bits = np.ascontiguousarray(given).view(f"u{given.dtype.itemsize}")
     if bits.max() >= vertices:
@@ -48,20 +53,36 @@ def check_intrinsics(K: Any, views: int) -> np.ndarray:
     """(3,3) or (N,3,3) -> (N,3,3) float64 whose last row is (0,0,1)."""
     array = as_numpy(K, np.float64)
     if array.shape[-2:] != (3, 3) or array.ndim not in (2, 3):
-        raise InputError(f"K must have the shape (3,3) or (N,3,3), not {array.shape}")
+        raise InputError(
+            f"K must have the shape (3,3) or (N,3,3), not {array.shape}",
+            "K is the lens alone, as from transforms.fov_to_K: points are in camera coordinates already",
+        )
     if array.ndim == 3 and len(array) not in (1, views):
-        raise InputError(f"{len(array)} intrinsics for {views} views")
+        raise InputError(f"{len(array)} intrinsics for {views} views", "give one K for all views, or one for each")
     if not (np.isfinite(array).all() and (array[..., 2, :] == (0, 0, 1)).all()):
-        raise InputError("K must be finite and its last row (0, 0, 1)")
+        raise InputError("K must be finite and its last row (0, 0, 1)", "see transforms.fov_to_K; K acts on columns")
     return np.ascontiguousarray(np.broadcast_to(array, (views, 3, 3)))
 
 
 def check_size(height: int, width: int) -> None:
     """A picture has at least one pixel, and pixel numbers fit 31 bits."""
     if not (isinstance(height, (int, np.integer)) and isinstance(width, (int, np.integer))):
-        raise InputError(f"the size of a picture must be two whole numbers, not {height!r} and {width!r}")
+        raise InputError(
+            f"the size of a picture must be two whole numbers, not {height!r} and {width!r}",
+            "height comes first; round it with round(...)",
+        )
     if height < 1 or width < 1 or height * width >= 2**31:
-        raise InputError(f"a picture of {width}x{height} cannot be rendered")
+        raise InputError(
+            f"a picture of {width}x{height} cannot be rendered", "from 1x1 up to fewer than 2^31 pixels in all"
+        )
+
+
+def check_floating(what: str, *tensors: Any) -> None:
+    """Colours are floats here: bytes are neither scaled nor taken as they are."""
+    for tensor in tensors:
+        if not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InputError(f"{what} must be floating-point, not {kind}", "take .float(), and divide bytes by 255")
 
 
 def refuse_not_finite() -> None:

@@ -31,7 +31,7 @@ def checked(points: Any, faces: Any, K: Any, height: int, width: int, device: to
     inputs.check_size(height, width)
     if is_sequence(points):
         if not is_sequence(faces) or len(faces) != len(points):
-            raise inputs.InputError(f"{len(points)} meshes need as many face lists")
+            raise inputs.InputError(f"{len(points)} meshes need as many face lists", inputs.ONE_EACH)
         meshes: Tensor | Sequence[Tensor] = [_points(p, 2, device) for p in points]
         lists: Any = [inputs.check_faces(f, len(p)) for f, p in zip(faces, meshes, strict=True)]
     else:
@@ -68,5 +68,7 @@ def _points(points: Any, ndim: int, device: torch.device | None) -> Tensor:
     tensor = tensor[None] if ndim == 3 and tensor.ndim == 2 else tensor
     if tensor.ndim != ndim or tensor.shape[-1] != 3:
         shape = "(N,V,3)" if ndim == 3 else "(V,3) for each mesh"
-        raise inputs.InputError(f"points must have the shape {shape}, not {tuple(tensor.shape)}")
+        raise inputs.InputError(
+            f"points must have the shape {shape}, not {tuple(tensor.shape)}", "give camera coordinates x, y, z"
+        )
     return tensor if tensor.is_floating_point() else tensor.float()

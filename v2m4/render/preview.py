@@ -50,9 +50,9 @@ def contact_sheet(images: Sequence[np.ndarray], columns: int, labels: Sequence[s
     (H,W,4) when one of them has alpha, else (H,W,3). InputError when there is no picture or a label is missing.
     """
     if not images:
-        raise InputError("a contact sheet needs at least one picture")
+        raise InputError("a contact sheet needs at least one picture", "give a list of pictures that is not empty")
     if labels is not None and len(labels) != len(images):
-        raise InputError(f"{len(labels)} labels for {len(images)} pictures")
+        raise InputError(f"{len(labels)} labels for {len(images)} pictures", "give one for each picture, or None")
     columns = max(1, min(columns, len(images)))
     channels = max(image.shape[2] for image in images)
     cell_height = max(image.shape[0] for image in images)
@@ -108,7 +108,8 @@ def difference(frame: np.ndarray, render: np.ndarray) -> np.ndarray:
     render, blue outside the frame, brightness elsewhere how far colours are apart. InputError when the sizes differ."""
     if frame.shape[:2] != render.shape[:2]:
         raise InputError(
-            f"the frame is {frame.shape[1]}x{frame.shape[0]}, the render {render.shape[1]}x{render.shape[0]}"
+            f"the frame is {frame.shape[1]}x{frame.shape[0]}, the render {render.shape[1]}x{render.shape[0]}",
+            "render with a camera of the frame's size",
         )
     apart = np.abs(on_white(frame).astype(int) - on_white(render)).mean(-1) / 255
     shown = np.repeat((40 + 215 * np.sqrt(apart))[..., None], 3, -1)
@@ -135,11 +136,11 @@ def side_by_side(*films: Iterable[np.ndarray], titles: Sequence[str] | None = No
     InputError when one film ends before another or a title is missing.
     """
     if titles is not None and len(titles) != len(films):
-        raise InputError(f"{len(titles)} titles for {len(films)} films")
+        raise InputError(f"{len(titles)} titles for {len(films)} films", "give one for each film, or None")
     cells: list[tuple[int, int]] = []
     for pictures in zip_longest(*films):
         if any(picture is None for picture in pictures):
-            raise InputError("films beside each other need equally many pictures")
+            raise InputError("films beside each other need equally many pictures", "cut the longer one")
         if not cells:
             height = max(picture.shape[0] for picture in pictures)
             cells = [(height, max(1, round(p.shape[1] * height / p.shape[0]))) for p in pictures]
@@ -169,7 +170,7 @@ def _titled(picture: np.ndarray, title: str) -> np.ndarray:
     return np.concatenate([picture, strip])
 
 
-def write_mp4(path: Path, images: Iterable[np.ndarray], fps: float) -> None:
+def write_mp4(path: Path | str, images: Iterable[np.ndarray], fps: float) -> None:
     """A film of (H,W,3|4) uint8 pictures of one size, H.264 (MPEG-4 where this PyAV has no H.264), yuv420p.
 
     ``images`` may be made while they are written, so that a long film needs little memory. Odd sizes are padded by
@@ -181,11 +182,11 @@ def write_mp4(path: Path, images: Iterable[np.ndarray], fps: float) -> None:
     import av
 
     if not (np.isfinite(fps) and fps > 0):
-        raise InputError(f"{path}: a film needs a positive frame rate, not {fps}")
-    pictures = iter(images)
+        raise InputError(f"{path}: a film needs a positive frame rate, not {fps}", "24 is usual")
+    path, pictures = Path(path), iter(images)
     first = next(pictures, None)
     if first is None:
-        raise InputError(f"{path}: a film needs at least one picture")
+        raise InputError(f"{path}: a film needs at least one picture", "is the generator used up already?")
     temporary = path.with_name(f".{path.stem}.tmp.mp4")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +203,7 @@ def write_mp4(path: Path, images: Iterable[np.ndarray], fps: float) -> None:
                 stream.bit_rate = max(1_000_000, int(4 * width * height * fps))
             for image in chain([first], pictures):
                 if image.shape[:2] != (height, width):
-                    raise InputError(f"{path}: all pictures of a film must have one size")
+                    raise InputError(f"{path}: all pictures of a film must have one size", "side_by_side fits them")
                 padded = np.pad(on_white(image), ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
                 for packet in stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")):
                     container.mux(packet)

@@ -42,16 +42,20 @@ def sample_texture(
 def _check(texture: torch.Tensor, uv: torch.Tensor, slopes: torch.Tensor | None, wrap: str) -> None:
     if wrap not in ("clamp", "repeat"):
         raise InputError(f"unknown texture wrap {wrap!r}", "known are clamp and repeat")
-    if not (texture.is_floating_point() and uv.is_floating_point()):
-        raise InputError("texture and uv must be floating-point", "divide bytes by 255")
+    inputs.check_floating("a texture", texture)
+    inputs.check_floating("uv", uv)
     if texture.ndim not in (3, 4) or 0 in texture.shape[-3:]:
-        raise InputError(f"a texture must have the shape (h,w,C) or (N,h,w,C), not {tuple(texture.shape)}")
+        raise InputError(
+            f"a texture must have the shape (h,w,C) or (N,h,w,C), not {tuple(texture.shape)}", "channels come last"
+        )
     if uv.ndim != 4 or uv.shape[-1] != 2:
-        raise InputError(f"uv must have the shape (N,H,W,2), not {tuple(uv.shape)}")
+        raise InputError(f"uv must have the shape (N,H,W,2), not {tuple(uv.shape)}", "make it with interpolate")
     if texture.ndim == 4 and len(texture) not in (1, len(uv)):
-        raise InputError(f"textures for {len(texture)} views, uv for {len(uv)}")
+        raise InputError(f"textures for {len(texture)} views, uv for {len(uv)}", "one texture for all, or one a view")
     if slopes is not None and slopes.shape != (*uv.shape, 2):
-        raise InputError(f"slopes must have the shape {(*uv.shape, 2)}, not {tuple(slopes.shape)}")
+        raise InputError(
+            f"slopes must have the shape {(*uv.shape, 2)}, not {tuple(slopes.shape)}", "make them with derivatives"
+        )
 
 
 class _Sample(torch.autograd.Function):

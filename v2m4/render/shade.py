@@ -43,9 +43,12 @@ def render_mesh(
     if mode not in get_args(Mode):
         raise InputError(f"unknown shading {mode!r}", f"known are {', '.join(get_args(Mode))}")
     if texture is not None and len(texture.uv_faces) != len(mesh.faces):
-        raise InputError(f"the texture has {len(texture.uv_faces)} UV faces, the mesh {len(mesh.faces)} faces")
+        raise InputError(
+            f"the texture has {len(texture.uv_faces)} UV faces, the mesh {len(mesh.faces)} faces",
+            "a texture belongs to the mesh it was made for",
+        )
     if supersample < 1:
-        raise InputError(f"supersample must be at least 1, not {supersample}")
+        raise InputError(f"supersample must be at least 1, not {supersample}", "1 draws without smoothing")
     height, width = camera.height * supersample, camera.width * supersample
     points = transforms.apply(camera.world_to_camera, mesh.vertices.astype(np.float64))
     K = transforms.scale_K(camera.K, supersample)
