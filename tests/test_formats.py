@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import zipfile
 from pathlib import Path
@@ -50,6 +51,61 @@ def test_arrays_keep_every_bit_and_the_same_arrays_give_the_same_file(tmp_path: 
     assert set(read) == set(data)
     for key, value in data.items():
         assert read[key].dtype == value.dtype and read[key].tobytes() == value.tobytes()
+
+
+PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+ANIMATION = AnimatedMesh([[0, 1, 2]], np.zeros((1, 3, 3)), [0.0])
+#: What a writer is given after the path; what reads has to read what was written.
+WRITE = {
+    "write_bytes": (b"x",),
+    "write_json": ({"a": 1},),
+    "write_npz": ({"a": np.arange(3)},),
+    "write_image": (PIXELS,),
+    "write_animation": (ANIMATION,),
+    "write_mesh": (SQUARE,),
+}
+READ = ("read_json", "read_npz", "read_rgba", "read_rgb", "read_animation", "read_mesh")
+FOLDERS = ("read_clip", "mesh_path", "read_keyframe_meshes", "read_texture")
+
+
+def leave_folder(folder: Path) -> None:
+    """What stages leave for each other, all in one folder."""
+    formats.write_image(folder / "frames" / "00000.png", PIXELS)
+    clip = {"frames": [{"time_s": 0.0}], "keyframes": [0], "width": 3, "height": 2}
+    formats.write_json(folder / "clip.json", clip)
+    formats.write_mesh(formats.mesh_path(folder, 0), SQUARE)
+    formats.write_image(folder / "base_color.png", PIXELS)
+    formats.write_npz(folder / "uv.npz", {"uv": np.zeros((1, 2)), "uv_faces": np.zeros((1, 3), np.int32)})
+
+
+def test_every_function_takes_text_as_well_as_a_path(tmp_path: Path) -> None:
+    public = {
+        name
+        for name, function in vars(formats).items()
+        if inspect.isfunction(function)
+        and function.__module__ in ("v2m4.formats", "v2m4.files")
+        and not name.startswith("_")
+        and any("Path" in str(p.annotation) for p in inspect.signature(function).parameters.values())
+    }
+    assert public == {*WRITE, *READ, *FOLDERS}
+    named = {"image": ".png", "rgba": ".png", "rgb": ".png", "json": ".json", "mesh": ".glb"}
+    suffix = {name: named.get(name.partition("_")[2], ".npz") for name in (*WRITE, *READ)}
+    for name, content in WRITE.items():
+        one, two = (tmp_path / n / f"{name[6:]}{suffix[name]}" for n in ("one", "two"))
+        getattr(formats, name)(one, *content)
+        getattr(formats, name)(str(two), *content)
+        assert one.read_bytes() == two.read_bytes()
+    for name in READ:
+        what = name.removeprefix("read_")
+        path = tmp_path / "one" / f"{'image' if what.startswith('rgb') else what}{suffix[name]}"
+        assert repr(getattr(formats, name)(str(path))) == repr(getattr(formats, name)(path))
+        with pytest.raises(InputError, match=f"none{suffix[name]}: no such file"):
+            getattr(formats, name)(str(tmp_path / f"none{suffix[name]}"))
+    leave_folder(tmp_path / "run")
+    for name in FOLDERS:
+        rest = (0,) if name == "mesh_path" else ()
+        found = [getattr(formats, name)(kind(tmp_path / "run"), *rest) for kind in (str, Path)]
+        assert repr(found[0]) == repr(found[1])
 
 
 def test_an_npz_holds_nothing_of_the_time_of_day(tmp_path: Path) -> None:
@@ -109,9 +165,9 @@ def test_obj_and_ply_keep_the_order_of_their_vertices(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.glb", b"", "cannot be read"),
-        ("a.glb", b"glTF\2\0\0\0", "cannot be read"),
-        ("a.glb", b"no glTF at all, only text", "cannot be read"),
+        ("a.glb", b"", "this is no glTF file"),
+        ("a.glb", b"glTF\2\0\0\0", "damaged or cut off"),
+        ("a.glb", b"no glTF at all, only text", "this is no glTF file"),
         ("a.obj", b"v 0 0 0\nv 1 0 0\nv 0 1 0\n", "no faces"),
         ("a.obj", b"v 0 0 nan\nv 1 0 0\nv 0 1 0\nf 1 2 3\n", "1 of 3 vertices are NaN"),
         ("a.ply", b"ply\nbroken", "cannot be read"),

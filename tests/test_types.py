@@ -33,6 +33,47 @@ def test_a_pose_of_an_animated_mesh() -> None:
     assert animation.mesh(0, np.full((3, 3), 7)).colors.tolist() == [[7, 7, 7]] * 3
 
 
+WHITE = np.ones((3, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "got"),
+    [
+        (lambda: Mesh(TRIANGLE, FACE, WHITE), "Mesh.colors", "float64"),
+        (lambda: Mesh(TRIANGLE, FACE, WHITE.astype(np.float32).tolist()), "Mesh.colors", "float64"),
+        (lambda: Mesh(TRIANGLE, FACE, WHITE > 0), "Mesh.colors", "bool"),
+        (lambda: Mesh(TRIANGLE, FACE, np.full((3, 3), 256)), "Mesh.colors", "256 to 256"),
+        (lambda: Mesh(TRIANGLE, FACE, np.full((3, 3), -1)), "Mesh.colors", "-1 to -1"),
+        (lambda: Frame(0, 0.0, PICTURE / np.float32(255)), "Frame.image", "float32"),
+        (lambda: Texture([[0, 0]], [[0, 0, 0]], np.ones((2, 2, 3))), "Texture.base_color", "float64"),
+    ],
+)
+def test_colours_that_are_no_bytes_are_refused_not_cast(make, field: str, got: str) -> None:
+    """Cast without a word, colours in [0, 1] were black."""
+    with pytest.raises(InputError) as caught:
+        make()
+    assert caught.value.message == f"{field}: expected whole numbers from 0 to 255 (uint8), got {got}"
+    assert "multiply colours in [0, 1] by 255" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Mesh(TRIANGLE, np.array(FACE) + 0.5),
+        lambda: Mesh(TRIANGLE, np.array(FACE) + 2**32),
+        lambda: Texture([[0, 0]], np.zeros((1, 3)), PICTURE[..., :3]),
+        lambda: AnimatedMesh(np.zeros((1, 3)), TRIANGLE[None], [0.0]),
+    ],
+)
+def test_faces_that_are_no_indices_are_refused_not_cast(make) -> None:
+    with pytest.raises(InputError, match=r"(faces|uv_faces): expected whole numbers \(int32\)"):
+        make()
+
+
+def test_empty_arrays_may_have_any_type() -> None:
+    assert Mesh(np.zeros((0, 3)), np.zeros((0, 3)), np.zeros((0, 3))).faces.dtype == np.int32
+
+
 def test_frames_of_a_clip_are_found_by_index() -> None:
     clip = Clip((Frame(2, 0.2, PICTURE),), (0, 2), np.array([0.0, 0.1, 0.2]), 6, 4)
     assert clip.frame(2).alpha.shape == (4, 6)

@@ -91,6 +91,12 @@ def test_every_frame_comes_out_in_order_with_b_frames(tmp_path):  # F01
     assert reader.info["duration_s"] == pytest.approx(10 / 30)
 
 
+def test_a_path_may_be_text(tmp_path):
+    path = write_video(tmp_path / "a.mp4", [number_picture(n) for n in range(3)])
+    found = read_frames(str(path))
+    assert [read_number(p.image) for p in found] == [0, 1, 2] and found.info["name"] == "a.mp4"
+
+
 def test_a_reader_can_be_gone_through_twice(tmp_path):
     reader = read_frames(numbered(tmp_path / "clip.mp4", 4))
     assert numbers(reader) == numbers(reader) == [0, 1, 2, 3]

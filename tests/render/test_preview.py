@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import trimesh
@@ -21,6 +23,14 @@ from v2m4.render.preview import (
     write_mp4,
 )
 from v2m4.types import Mesh
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_film_is_written_wherever_its_path_says(tmp_path, kind):
+    write_mp4(kind(tmp_path / "new" / "a.mp4"), [plain((1, 2, 3))] * 2, 24)
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["a.mp4"]
+    with pytest.raises(InputError, match="at least one picture"):
+        write_mp4(kind(tmp_path / "b.mp4"), [], 24)
 
 
 def plain(color: tuple[int, ...], height: int = 20, width: int = 30) -> np.ndarray:

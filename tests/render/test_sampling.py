@@ -206,7 +206,7 @@ def test_double_wins_and_bytes_are_refused():
     out = sample_texture(texture, uv)
     out.sum().backward()
     assert out.dtype == torch.float64 and texture.grad.dtype == torch.float32
-    with pytest.raises(InputError, match="floating-point"):
+    with pytest.raises(InputError, match="a texture must be floating-point, not uint8"):
         sample_texture(torch.zeros(4, 4, 3, dtype=torch.uint8), uv)
 
 

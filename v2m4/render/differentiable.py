@@ -229,7 +229,7 @@ def _on_device(
 
 
 def _floats(attributes: Any, device: torch.device) -> Points:
-    """Attributes as tensors. Bytes are refused as in ``sample_texture``: nobody can tell whether 1 is white or black."""
+    """Attributes as tensors. Bytes are refused as in ``sample_texture``: is 1 white or black?"""
     if is_sequence(attributes):
         values = [torch.as_tensor(a, device=device) for a in attributes]
         inputs.check_floating("attributes", *values)
