@@ -102,6 +102,18 @@ def test_truncated_video(tmp_path: Path) -> None:
     nothing_left(tmp_path / "out")
 
 
+def test_an_object_that_is_not_there(tmp_path: Path) -> None:
+    """The same command again could only fail the same way, so it is not advised; another object is."""
+    frames, out = frames_folder(tmp_path / "clip"), tmp_path / "out"
+    for _ in range(2):
+        result = v2m4("run", frames, "-o", out, "--object", "3", "--until", "ingest")
+        refused(result, 2, "--object 3 (ingest.object) is not there, only object 0 is", "largest or nearest")
+        assert "same command" not in result.stderr
+        nothing_left(out)
+    refused(v2m4("run", frames, "-o", out, "--object", "left"), 2, "--object left (ingest.object) is no object")
+    assert v2m4("run", frames, "-o", out, "--object", "0", "--until", "ingest").returncode == 0
+
+
 def test_folder_without_pictures(tmp_path: Path) -> None:
     (tmp_path / "clip").mkdir()
     (tmp_path / "clip" / "notes.txt").write_text("no picture here")

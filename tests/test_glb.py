@@ -288,6 +288,26 @@ def test_inspect_reads_foreign_and_uneven_files(tmp_path: Path) -> None:
     assert "uneven" in inspect_glb(tmp_path / "b.glb").text()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("README.md", b"# v2m4\n\nFrom one video", "this is no glTF file"),
+        ("a.glb", b"# v2m4\n\nFrom one video", "this is no glTF file"),
+        ("a.gltf", b"", "this is no glTF file"),
+        ("a.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "this is no glTF file"),
+        ("a.gltf", b'{"name": "v2m4"}', "this is JSON, but no glTF: it has no asset entry"),
+        ("a.gltf", b'{"asset": {"version": "2.0"}, "nodes": [', "the glTF is damaged or cut off"),
+        ("a.glb", animated()[:200], "the glTF is damaged or cut off"),
+    ],
+)
+def test_what_is_no_gltf_is_told_in_one_sentence(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    """Not in the words of a parser."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        inspect_glb(str(tmp_path / name))
+    assert caught.value.message == f"{tmp_path / name}: {said}" and caught.value.hint
+
+
 @pytest.mark.parametrize("content", [b"", b"glTF\2\0\0\0", animated()[:200]])
 def test_inspect_refuses_by_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.glb"

@@ -476,7 +476,9 @@ def test_an_error_names_the_stage_and_the_item_and_keeps_its_exit_code(
     fake.at["make", 4] = fail
     with pytest.raises(StageError, match=r"stage make failed at frame 4 \(meshes\)") as caught:
         walk(fake.stages, run_dir, clip)
-    assert caught.value.exit_code == code and "resume" in caught.value.hint
+    assert caught.value.exit_code == code and "what was finished is kept" in caught.value.hint
+    same_fault_again = isinstance(error, (ConfigError, InputError))
+    assert ("run the same command again to resume" in caught.value.hint) != same_fault_again
     assert caught.value.__cause__ is error
     assert "Traceback" in (run_dir / "log.txt").read_text("utf-8")
     fake.at.clear()

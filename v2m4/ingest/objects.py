@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from v2m4.errors import ConfigError, InputError
+from v2m4.errors import ConfigError
 from v2m4.ingest.edges import foreground
 
 WAYS = ("all", "largest", "nearest")
@@ -35,7 +35,7 @@ class ObjectTracker:
     def __init__(self, which: str) -> None:
         if which not in WAYS and not which.isdecimal():
             raise ConfigError(
-                f"ingest.object = {which!r} is no object",
+                f"--object {which} (ingest.object) is no object",
                 f"known are {', '.join(WAYS)} and numbers from the left, from 0",
             )
         self.which = which
@@ -43,8 +43,8 @@ class ObjectTracker:
         self._centre = self._step = np.zeros(2)
 
     def keep(self, alpha: np.ndarray, frame: str) -> np.ndarray:
-        """``alpha`` (H,W) uint8 of the next frame -> the same with everything but the object cleared. InputError where
-        the first frame does not have as many objects."""
+        """``alpha`` (H,W) uint8 of the next frame -> the same with everything but the object cleared. ConfigError
+        where the first frame does not have as many objects."""
         if self.which == "all":
             return alpha
         found = _objects(alpha)
@@ -72,9 +72,11 @@ class ObjectTracker:
             middle = np.array([shape[1], shape[0]]) / 2
             return int(np.linalg.norm(found.centre - middle, axis=1).argmin())
         if int(self.which) >= len(found.area):
-            raise InputError(
-                f"{frame}: {len(found.area)} objects, counted from 0, so there is no object {self.which}",
-                "look at the mask, or choose largest or nearest",
+            count = len(found.area)
+            numbers = f"objects 0 to {count - 1} are" if count > 1 else "only object 0 is"
+            raise ConfigError(
+                f"{frame}: --object {self.which} (ingest.object) is not there, {numbers}",
+                "choose one of these by its number from the left, or largest or nearest",
             )
         return int(self.which)
 
