@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 
 from v2m4 import formats, transforms
-from v2m4.export import page, pictures
+from v2m4.export import doubts, page, pictures, report
 from v2m4.export.report import write_report
+from v2m4.stages.camera import CameraOptions
 from v2m4.types import AnimatedMesh, Camera, Texture
 
 EVIL = '<script>alert("x")</script> & sons'
@@ -114,6 +115,59 @@ def test_the_numbers_are_in_the_page(run_dir: Path) -> None:
     text = read(write_report(run_dir, manifest)).text
     for wanted in ("12.35", "988", "a stand-in", "frame 2", "the worst", "Lowest of all: 0.2", "flips"):
         assert wanted in text, wanted
+
+
+WORST = [{"index": 0, "flips": 2}, {"index": 3, "flips": 4}]
+#: 180 faces in 4 keyframes, of which one in a thousand may be turned over: 0.72 faces.
+QUALITY = {"summary": {"flips": 6, "keyframes": 4}, "keyframes": WORST}
+FLIPPED = "6 faces are turned over, counted in every keyframe, most of them (4) at frame 3: look for folds"
+UNSEEN = "62% of the surface is never seen in the clip, its colours come from the surface around it: look at"
+LOW = "the asset's outline matches the clip's by 0.899 on average, below 0.9: compare"
+
+
+def outlines(*iou: float) -> pictures.Silhouettes:
+    return pictures.Silhouettes(np.arange(len(iou)), np.array(iou), (0, 0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("topology", "texture", "iou", "said"),
+    [
+        (QUALITY, {}, (1.0,), [FLIPPED]),
+        ({"summary": {"flips": 1, "keyframes": 4}}, {}, (1.0,), ["1 face is turned over, counted in every keyframe: "]),
+        ({"summary": {"flips": 1, "keyframes": 6}}, {}, (1.0,), []),  # 1 of 1080
+        ({"summary": {"flips": 0, "keyframes": 4}}, {"unseen_share": 0.5}, (0.9, 0.9), []),
+        ({}, {"unseen_share": 0.6169, "unseen_filled_from": "the surface around it"}, (1.0,), [UNSEEN]),
+        ({}, {}, (0.999, 0.799), [LOW]),
+        (QUALITY, {"unseen_share": 0.51}, (0.89,), ["0.890 on average", FLIPPED, "51% of the surface is never seen"]),
+    ],
+)
+def test_what_the_numbers_say_against_a_run_is_a_warning(topology, texture, iou, said: list[str]) -> None:
+    told = {"export": {"faces": 180}, "topology": topology, "texture": texture}
+    found = doubts.found(told, None, outlines(*iou))
+    assert len(found) == len(said)
+    for sentence, words in zip(found, said, strict=True):
+        assert words in sentence
+
+
+def test_warnings_are_not_none_beside_bad_numbers(run_dir: Path) -> None:
+    formats.write_json(run_dir / "7_texture" / "texture.json", {"unseen_share": 0.61})
+    formats.write_json(run_dir / "6_topology" / "quality.json", QUALITY)
+    text = read(write_report(run_dir, {})).text
+    warnings = text[text.index("Warnings") : text.index("Numbers")]
+    for words in (FLIPPED, "61% of the surface is never seen", "below 0.9", "misses the clip's outline at frame 2"):
+        assert words in warnings
+    assert "None." not in warnings
+    assert "flips: faces turned over" in text[text.index("Numbers") :]
+
+
+@pytest.mark.parametrize("fov", [40.0, 41.0])
+def test_a_lens_that_may_be_assumed_is_called_so(run_dir: Path, fov: float) -> None:
+    assert CameraOptions().fov_deg == report.ASSUMED_FOV_DEG
+    for file in ("3_camera/cameras.json", "5_repose/world.json"):
+        before = formats.read_json(run_dir / file) if (run_dir / file).is_file() else {}
+        formats.write_json(run_dir / file, {**before, "fov_y_deg": fov})
+    text = read(write_report(run_dir, {})).text
+    assert text.count("40, assumed unless given with --fov") == (2 if fov == 40 else 0)
 
 
 def test_outlines_agree_where_the_asset_is_the_truth(run_dir: Path) -> None:

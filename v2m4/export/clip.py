@@ -50,14 +50,14 @@ def _numbers(ingest: Mapping[str, Any]) -> list[tuple[str, object]]:
         )
         rows.append(("it turns, in all", f"about {numbers['turn_deg']}°"))
     rows.append(("blur (0 sharp, 0.7 soft, 0.82 smeared)", f"{numbers.get('blur', 0):.2f}"))
-    rows.append(("frames in which it touches the picture's border", numbers.get("frames_at_border", 0)))
+    rows.append(("touches the picture's border in", f"{numbers.get('frames_at_border', 0)} of {len(frames)} frames"))
     rows.append(("masks", MASKS.get(str(ingest.get("alpha")), str(ingest.get("alpha")))))
     for key, what in (("rebuilt_masks", "masks rebuilt from their neighbours"), ("suspect_masks", "masks to look at")):
         if ingest.get(key):
             rows.append((what, ", ".join(map(str, ingest[key]))))
     if ingest.get("keyframes"):
         rows.append(("keyframes", f"{len(ingest['keyframes'])}, {ingest.get('keyframe_rule', '')}"))
-        rows.append(("best anchor by its picture", f"frame {ingest.get('anchor_candidate')}"))
+        rows.append(("keyframe with the best view of all limbs", f"frame {ingest.get('anchor_candidate')}"))
     return rows
 
 
@@ -68,7 +68,9 @@ def sheet(folder: Path | None, ingest: Mapping[str, Any]) -> str:
     sheet = html.picture(
         html.limited(folder / "contact_sheet.png", 1400), "contact sheet of the clip", "wide", quality=75
     )
-    parts = [html.figure(sheet, "What was read, with its alpha.")]
+    parts = [
+        html.figure(sheet, "What was read: the checkerboard must show everywhere around the object, and nowhere in it.")
+    ]
     moved = [float(frame["motion"]) for frame in ingest.get("frames", []) if frame.get("motion") is not None]
     if moved:
         keys = set(ingest.get("keyframes", []))

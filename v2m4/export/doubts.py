@@ -31,8 +31,8 @@ def _apart(outlines: Silhouettes | None) -> str:
     if mean >= GOOD_IOU:
         return ""
     return (
-        f"the asset's outline matches the clip's by {mean:.3f} on average, and {GOOD_IOU:g} or more looks right: compare "
-        "them in the film above"
+        f"the asset's outline matches the clip's by {mean:.3f} on average, below {GOOD_IOU:g}: compare them in the "
+        "film above"
     )
 
 
@@ -45,8 +45,8 @@ def _flipped(quality: Mapping[str, Any], faces: int) -> str:
     worst = max(rows, key=lambda row: row["flips"], default=None)
     where = f", most of them ({worst['flips']}) at frame {worst['index']}" if worst and len(rows) > 1 else ""
     return (
-        f"{flips} {'face is' if flips == 1 else 'faces are'} turned over, counted in every keyframe{where}: look for folds "
-        "and dark spots there"
+        f"{flips} {'face is' if flips == 1 else 'faces are'} turned over, counted in every keyframe{where}: look for "
+        "folds and dark spots there"
     )
 
 

@@ -44,9 +44,9 @@ ROWS = 12
 #: What the field of view is without --fov; a run does not write down who chose it.
 ASSUMED_FOV_DEG = 40.0
 LEGEND = (
-    "What the stages wrote into their JSON files. iou: silhouette match, 1 is perfect. flips: faces turned over, counted "
-    "in every keyframe. stretch: how far edges are from their length in the anchor keyframe. jitter and residual: shares "
-    "of the object's size. seen share: part of the surface that the video paints. m: metres."
+    "What the stages wrote into their JSON files. iou: silhouette match, 1 is perfect. flips: faces turned over, "
+    "counted in every keyframe. stretch: how far edges are from their length in the anchor keyframe. jitter and "
+    "residual: shares of the object's size. seen share: part of the surface that the video paints. m: metres."
 )
 
 
