@@ -59,7 +59,11 @@ _tuning = _options(
         "--set", "assignments", multiple=True, metavar="STAGE.OPTION=VALUE", help="Set one option; repeatable."
     ),
     click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where torch computes."),
-    click.option("--weights-dir", type=click.Path(path_type=Path), help="Folder with the weights of networks."),
+    click.option(
+        "--weights-dir",
+        type=click.Path(path_type=Path),
+        help="Folder with weights of rembg and SAM 2; looked into first.",
+    ),
     click.option("--seed", type=click.IntRange(min=0), help="Every random choice derives from it."),
 )
 _debug = click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -82,16 +86,19 @@ def cli() -> None:
 @cli.command()
 @click.argument("clip", required=False)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Run directory [runs/<name of the clip>].")
-@click.option("--masks", type=click.Path(path_type=Path), help="Folder of masks of the object, one a frame.")
-@click.option("--prompt", help="The object for SAM 2: a point x,y on it, or a box x0,y0,x1,y1, in the first frame.")
-@click.option("--object", help="Of several: all, largest, nearest to the middle, or its number from the left.")
+@click.option("--masks", type=click.Path(path_type=Path), help="Folder of masks, one a frame: white is the object.")
+@click.option("--prompt", help="The object for SAM 2: in the first picture a point x,y on it, or a box x0,y0,x1,y1.")
+@click.option(
+    "--object",
+    help="Of several in the first frame: all, largest, nearest to the middle, or its number from the left, from 0.",
+)
 @click.option("--meshes", type=click.Path(path_type=Path), help="Folder of your own meshes, one a frame or keyframe.")
 @click.option("--mesh", type=click.Path(path_type=Path), help="One mesh of your own for the whole clip.")
 @click.option("--generator", help="What makes a mesh from a picture: inflate, or package.module:Class.")
 @_preset
 @click.option("--target", help="Engine the asset is for: blender, unity, unreal, godot, three.")
 @_tuning
-@click.option("--until", metavar="STAGE", help="Stop after this stage.")
+@click.option("--until", metavar="STAGE", help="Stop after this stage; after ingest you know if the clip will do.")
 @click.option("--force", multiple=True, metavar="STAGE", help="Run this stage again, edited or not; repeatable.")
 @click.option("--fps", type=float, help="Rate of a folder of pictures; resamples a video to the nearest frames.")
 @click.option("--fov", type=float, help="Vertical field of view in degrees, if you know it.")
