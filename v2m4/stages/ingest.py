@@ -75,22 +75,31 @@ class IngestOptions:
         minimum=0,
         maximum=1,
     )
-    keyframe_step: int = opt(0, "every n-th frame is a keyframe, and the last one; 0 chooses by motion", minimum=0)
+    keyframe_step: int = opt(0, "every n-th frame is a keyframe, and the last one; 0 chooses them by motion", minimum=0)
     max_keyframes: int = opt(
-        0, "at most so many keyframes, the first and the last frame always; 0 sets no limit", minimum=0
+        0,
+        "at most so many keyframes, spread evenly over the motion, always the first and the last frame; 0: no limit",
+        minimum=0,
     )
     max_size: int = opt(1024, "longer side of the frames in pixels; larger ones are scaled down", minimum=16)
-    crop: bool = opt(True, "frames show the square of the picture that holds the object; false keeps the full picture")
+    crop: bool = opt(
+        True,
+        "frames show one square of the picture, the same through the clip, that holds the object; false keeps the full "
+        "picture",
+    )
     masks: Path | None = opt(
         None, "folder of masks, one a frame: white (or opaque) is the object; used as they are", content=True
     )
     background: str = opt(
         "auto",
-        "where the object's mask comes from without masks: auto tries alpha, then a plain background, then rembg",
+        "where the object's mask comes from without masks and prompt: auto tries alpha, then a plain background (key), "
+        "then the network rembg",
         choices=("auto", "alpha", "key", "rembg", "sam2"),
     )
     prompt: str = opt(
-        "", "the object for SAM 2, in pixels of the first frame: a point on it (x,y) or a box around it (x0,y0,x1,y1)"
+        "",
+        "the object for the network SAM 2, in pixels of the first picture of the clip: a point on it (x,y) or a box "
+        "around it (x0,y0,x1,y1)",
     )
     object: str = opt(
         "all",
@@ -99,13 +108,14 @@ class IngestOptions:
     )
     empty: str = opt(
         "fail",
-        "frames without any object: fail, skip them (the time they took stays), or hold the frame before",
+        "frames without any object: fail names the first and stops, skip leaves them out (the motion goes on across "
+        "the gap), hold shows the frame before",
         choices=("fail", "skip", "hold"),
     )
     mend: str = opt(
         "auto",
-        "rebuild bad masks from their neighbours and take out flicker: auto does so for masks made here, always also "
-        "for yours, never leaves all as they are",
+        "rebuild masks that lost or gained much of the object from their neighbours, and take out flicker: auto for "
+        "masks made here, always for yours too, never leaves all as they are",
         choices=("auto", "always", "never"),
     )
     alpha_colours: str = opt(
@@ -120,8 +130,8 @@ class IngestOptions:
     )
     matte_model: str = opt(
         "",
-        "model of rembg (u2net, u2netp, isnet-general-use, birefnet-general, ...) or of SAM 2 by name, fetched if need "
-        "be; without a name the best one that is on disk",
+        "model of rembg (u2net, u2netp, isnet-general-use, birefnet-general, ...) or, with prompt, of SAM 2 "
+        "(sam2.1-hiera-tiny, ...), downloaded if it is not there; empty: the best on disk, nothing is downloaded",
     )
 
     def __post_init__(self) -> None:
