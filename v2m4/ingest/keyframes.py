@@ -16,21 +16,19 @@ from v2m4.ingest.motion import Change, Small, compare
 
 #: Longest time between two keyframes: texture and trust want to look now and then, however still the object stands.
 GAP_S = 1.0
-#: Motion from frame to frame that may add up between two keyframes, in shares of what they may differ by: legs that
-#: have changed places look as if nothing had happened.
-ADDED_UP = 2.0
 #: How far the object's centre may leave the straight way between two keyframes, in shares of its length.
 STRAIGHT = 0.03
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What two neighbouring keyframes may differ by: their outlines overlap by at least ``overlap``, and outline and
-    surface have moved by at most ``motion`` of the object's length (:class:`motion.Change`). ``most`` keyframes in all,
-    0 for any number. ``step`` above 0 takes every ``step``-th frame instead."""
+    """What may change between two neighbouring keyframes, added up from frame to frame: the outlines lose at most what
+    ``overlap`` leaves, outline and surface move by at most ``motion`` of the object's length (:class:`motion.Change`).
+    Added up, because legs that have changed places look as if nothing had happened. ``most`` keyframes in all, 0 for
+    any number. ``step`` above 0 takes every ``step``-th frame instead."""
 
     overlap: float = 0.7
-    motion: float = 0.06
+    motion: float = 0.08
     most: int = 0
     step: int = 0
 
@@ -47,48 +45,38 @@ def every(count: int, step: int) -> list[int]:
 
 @dataclass
 class Chooser:
-    """Give it every frame in order; it holds two of them."""
+    """Give it every frame in order; it holds one of them."""
 
     limits: Limits
     changes: list[Change] = field(default_factory=list)  #: from each frame to the next
     _keys: list[int] = field(default_factory=list)
-    _key: Small | None = None
     _last: Small | None = None
     _times: list[float] = field(default_factory=list)
     _way: list[np.ndarray] = field(default_factory=list)  # centres since the last keyframe, (time, x, y)
-    _added: float = 0.0  # motion since the last keyframe
+    _used: float = 0.0  # share of what is allowed, since the last keyframe
 
     def add(self, time_s: float, frame: Small) -> None:
         here = np.array([time_s, *frame.centre])
-        if self._last is None or self._key is None:
-            self._keys, self._key, self._way = [0], frame, [here]
+        if self._last is None:
+            self._keys = [0]
         else:
             self.changes.append(compare(self._last, frame))
             step = self.limits.share(self.changes[-1])
-            self._added += step
+            self._used += step
             # The frame before is the last one that will do; there is none where that is the keyframe itself.
-            if len(self._way) > 1 and self._too_far(frame, here):
+            if len(self._way) > 1 and (self._used > 1 or self._strays(frame, here)):
                 self._keys.append(len(self._times) - 1)
-                self._key, self._way, self._added = self._last, [self._way[-1]], step
-            self._way.append(here)
+                self._way, self._used = [self._way[-1]], step
+        self._way.append(here)
         self._times.append(time_s)
         self._last = frame
 
-    def _too_far(self, frame: Small, here: np.ndarray) -> bool:
-        assert self._key is not None
-        if here[0] - self._way[0][0] > GAP_S or self._added > ADDED_UP:
-            return True
-        if self._bent(frame, here):
-            return True
-        # What has changed in all is not more than what changed from frame to frame, so this looks only where need be.
-        return self._added > 1 and self.limits.share(compare(self._key, frame)) > 1
-
-    def _bent(self, frame: Small, here: np.ndarray) -> bool:
-        """Whether the way from the keyframe to ``here`` leaves the straight line."""
+    def _strays(self, frame: Small, here: np.ndarray) -> bool:
+        """Whether the way from the keyframe to ``here`` takes too long or leaves the straight line."""
         way = np.array([*self._way, here])
         share = (way[:, 0] - way[0, 0]) / (way[-1, 0] - way[0, 0])
         aside = way[:, 1:] - way[0, 1:] - share[:, None] * (way[-1, 1:] - way[0, 1:])
-        return bool(np.linalg.norm(aside, axis=1).max() > STRAIGHT * frame.length)
+        return bool(here[0] - way[0, 0] > GAP_S or np.linalg.norm(aside, axis=1).max() > STRAIGHT * frame.length)
 
     def chosen(self) -> tuple[list[int], str]:
         """(keyframes, the rule in words)."""
@@ -98,8 +86,8 @@ class Chooser:
         else:
             keys = sorted({*self._keys, count - 1})
             rule = (
-                f"by motion: from one to the next the object changes by at most {limits.motion:.0%} of its length "
-                f"and keeps {limits.overlap:.0%} of its outline (ingest.keyframe_motion, ingest.keyframe_overlap)"
+                f"by motion: what changes from frame to frame adds up to at most {limits.motion:.0%} of the object's "
+                f"length and {1 - limits.overlap:.0%} of its outline (ingest.keyframe_motion, ingest.keyframe_overlap)"
             )
         most = max(limits.most, 2)  # the first and the last frame
         if limits.most and len(keys) > most:

@@ -110,7 +110,8 @@ def compare(a: Small, b: Small) -> Change:
     width = max(a.left + a.grey.shape[1], b_left + b.grey.shape[1]) + _ROOM_PX - left
     height = max(a.top + a.grey.shape[0], b_top + b.grey.shape[0]) + _ROOM_PX - top
     first, first_mask = a.on(left, top, width, height)
-    second, second_mask = b.on(left + int(moved[0]), top + int(moved[1]), width, height)
+    rest = b.centre - a.centre - moved  # less than a pixel, but every frame would add its own
+    second, second_mask = _shifted(*b.on(left + int(moved[0]), top + int(moved[1]), width, height), rest)
     there, back = flow(first, second), flow(second, first)
     astray = _length(there + fetch(back, there))
     found = first_mask & (astray < _ASTRAY_PX + _ASTRAY_SHARE * _length(there))
@@ -120,10 +121,21 @@ def compare(a: Small, b: Small) -> Change:
     middle = np.median(steps, 0)
     bend = float(np.percentile(_length(steps - middle), 90)) / length
     shift = (b.centre - a.centre) / length
-    turn = (middle - (b.centre - a.centre - moved)) / (_ROUND * (a.half_size + b.half_size) / 2)
+    turn = middle / (_ROUND * (a.half_size + b.half_size) / 2)
     overlap = int((first_mask & second_mask).sum()) / max(int((first_mask | second_mask).sum()), 1)
     outline = _apart(first_mask, second_mask) / length
     return Change(overlap, outline, bend, (float(shift[0]), float(shift[1])), lost, (float(turn[0]), float(turn[1])))
+
+
+def _shifted(grey: np.ndarray, mask: np.ndarray, by: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both moved by minus ``by`` (x, y), a part of a pixel."""
+    import cv2
+
+    matrix = np.array([[1, 0, -by[0]], [0, 1, -by[1]]])
+    size = grey.shape[::-1]
+    moved = cv2.warpAffine(grey, matrix, size, flags=cv2.INTER_LINEAR, borderValue=_GROUND)
+    share = cv2.warpAffine(mask.astype(np.uint8) * 255, matrix, size, flags=cv2.INTER_LINEAR)
+    return np.asarray(moved), np.asarray(share) > 127
 
 
 def _length(steps: np.ndarray) -> np.ndarray:

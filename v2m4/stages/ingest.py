@@ -64,14 +64,14 @@ class IngestOptions:
         None, "rate of a folder of pictures (24 without); a video is resampled to it", minimum=0.01, maximum=1000
     )
     keyframe_motion: float = opt(
-        0.06,
-        "from keyframe to keyframe the object moves by at most this share of its length",
+        0.08,
+        "motion that may add up from keyframe to keyframe, as a share of the object's length",
         minimum=0.001,
         maximum=10,
     )
     keyframe_overlap: float = opt(
         0.7,
-        "the outlines of neighbouring keyframes, laid onto each other, overlap by at least this",
+        "overlap of neighbouring keyframes' outlines, the change from frame to frame added up",
         minimum=0,
         maximum=1,
     )
