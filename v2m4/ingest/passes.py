@@ -30,10 +30,13 @@ from v2m4.ingest.quality import blur, spread
 from v2m4.ingest.watch import MaskWatch, SmallMask, Suspect, small_mask
 from v2m4.protocols import StageContext
 from v2m4.types import Crop
+from v2m4.usage import give_back
 from v2m4.video import FrameReader, Picture, resize
 
 #: Frames in work at a time: one is read while others are cut out and written.
 WORKERS = 2
+#: Frames after which memory that is only kept is handed back.
+GIVE_BACK_EVERY = 16
 #: Alpha below this is noise of a lossy video and does not widen the crop.
 HAZE = 13
 
@@ -274,7 +277,9 @@ def ahead(items: Iterable[Item], work: Callable[[Item], Result], workers: int) -
     # Two frames at a time keep the cores busy; OpenCV's own threads would only get into their way.
     with one_thread(), ThreadPoolExecutor(workers, thread_name_prefix="v2m4-ingest") as pool:
         try:
-            for item in items:
+            for number, item in enumerate(items, start=1):
+                if number % GIVE_BACK_EVERY == 0:
+                    give_back()
                 waiting.append((item, pool.submit(work, item)))
                 if len(waiting) > workers:
                     first, future = waiting.popleft()
