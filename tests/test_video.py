@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from v2m4 import stills
 from v2m4.errors import InputError
 from v2m4.video import read_frames, resize
 
@@ -580,3 +583,21 @@ def test_interlaced_video_gives_whole_pictures(tmp_path):  # F11
 def test_progressive_video_is_not_touched_by_the_deinterlacer(tmp_path):
     reader = read_frames(write_video(tmp_path / "clip.mp4", [combed(i) for i in range(4)], options={"crf": "4"}))
     assert combs(list(reader)[1].image) > 8 and not any("interlaced" in fact for fact in reader.facts)
+
+
+def test_pillows_limit_is_lifted_for_our_own_and_put_back_whatever_is_read_at_once(tmp_path, monkeypatch):
+    """Frames and masks are opened by several threads, and Pillow has one limit for all."""
+    real, seen, limit = Image.open, [], Image.MAX_IMAGE_PIXELS
+
+    def slow(*args):
+        time.sleep(0.02)
+        seen.append(Image.MAX_IMAGE_PIXELS)
+        return real(*args)
+
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "open", slow)
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(stills.open_picture, tmp_path / "a.png") for _ in range(8)]:
+            assert future.result().size == (8, 8)
+            time.sleep(0.007)
+    assert seen == [None] * 8 and limit == Image.MAX_IMAGE_PIXELS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ MAX_PIXELS = 1 << 28
 _ORIENTATION = 0x0112
 _SIDEWAYS = (5, 6, 7, 8)
 _BROWSER_DELAY_MS = 100.0
+_opening = threading.Lock()
 
 
 def natural_key(name: str) -> tuple[Any, ...]:
@@ -105,15 +107,16 @@ def open_picture(path: Path) -> Any:
         raise InputError(f"{path}: cannot be read ({error.strerror})", "check the permissions of the file") from None
     if not data:
         raise InputError(f"{path}: the file is empty (0 bytes)", "copy or export it again")
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our own limit follows
-    try:
-        image = Image.open(io.BytesIO(data))
-    except UnidentifiedImageError:
-        raise InputError(f"{path}: not a readable picture", "export it again as PNG") from None
-    except Exception as error:  # each format's plugin has its own ways to fail
-        raise InputError(f"{path}: damaged picture ({error})", "export it again as PNG") from None
-    finally:
-        Image.MAX_IMAGE_PIXELS = limit
+    with _opening:  # frames are read beside masks, and Pillow's limit counts for all threads
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our own limit follows
+        try:
+            image = Image.open(io.BytesIO(data))
+        except UnidentifiedImageError:
+            raise InputError(f"{path}: not a readable picture", "export it again as PNG") from None
+        except Exception as error:  # each format's plugin has its own ways to fail
+            raise InputError(f"{path}: damaged picture ({error})", "export it again as PNG") from None
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
     if image.width * image.height > MAX_PIXELS:
         raise InputError(f"{path}: {image.width}x{image.height} pixels are too many", "scale the picture down first")
     return image

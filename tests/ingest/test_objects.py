@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from v2m4.errors import ConfigError, InputError
+from v2m4.errors import ConfigError
+from v2m4.ingest.edges import NoObject
 from v2m4.ingest.objects import ObjectTracker
 
 HEIGHT, WIDTH = 90, 160
@@ -44,7 +45,7 @@ def test_parts_with_a_narrow_gap_are_one_object_and_specks_are_none():
     speck = np.zeros_like(body)
     speck[5:7, 150:152] = 255
     np.testing.assert_array_equal(ObjectTracker("largest").keep(together(body, speck, disc(130)), ""), body)
-    with pytest.raises(InputError, match="2 objects"):
+    with pytest.raises(ConfigError, match="objects 0 to 1 are"):
         ObjectTracker("2").keep(together(body, speck, disc(130)), "frame 0")
 
 
@@ -69,6 +70,18 @@ def test_faint_objects_are_told_apart_too_and_an_interrupted_run_goes_on(top):  
         kept = whole.keep(together(*parts), "")
         np.testing.assert_array_equal(kept, parts[0])
         resumed.follow(kept) if i < 2 else np.testing.assert_array_equal(resumed.keep(together(*parts), ""), kept)
+
+
+@pytest.mark.parametrize("which", ["0", "largest"])
+def test_an_object_that_vanishes_is_not_mistaken_for_another(which):  # M01, M05
+    tracker = ObjectTracker(which)
+    for i in range(9):
+        mine, other = disc(20 + 3 * i, 40, 14), disc(130, 50, 12)
+        if i in (4, 5):
+            with pytest.raises(NoObject, match=f"frame {i}: --object {which} .* not there any more"):
+                tracker.keep(other, f"frame {i}")
+        else:
+            np.testing.assert_array_equal(tracker.keep(together(mine, other), ""), mine)
 
 
 def test_nothing_and_one_object_are_left_alone():

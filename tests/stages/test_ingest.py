@@ -569,6 +569,25 @@ def network(pictures: list[np.ndarray], masks: list[np.ndarray]) -> type:
     return Network
 
 
+@pytest.mark.parametrize("empty", ["fail", "skip", "hold"])
+def test_an_object_that_vanishes_behind_nothing_is_missed(tmp_path, context, empty):  # M01, M05
+    """The frames in which only the other one is left have no object."""
+    pictures = [np.concatenate([ball(i), ball(0, colour=(30, 60, 220))], 1) for i in range(6)]
+    for i in (3, 5):
+        pictures[i][:, :96, 3] = 0
+    options = whole(source=save(tmp_path / "clip", pictures), object="0", empty=empty)
+    if empty == "fail":
+        with pytest.raises(InputError, match=r"frame 3 \(frame_4\.png\): --object 0 .* is not there any more"):
+            ingest.run(context, options)
+        return
+    ingest.run(context, options)
+    for frame, i in zip(
+        formats.read_clip(context.out).frames, {"skip": [0, 1, 2, 4], "hold": [0, 1, 2, 2, 4, 4]}[empty], strict=True
+    ):
+        np.testing.assert_array_equal(frame.alpha[:, :96], pictures[i][:, :96, 3])
+        assert not frame.alpha[:, 96:].any()
+
+
 class Flawed:
     """A network that loses the left half of the object in frame 4, and finds a patch of ground in frame 7."""
 
@@ -694,7 +713,7 @@ def test_options_have_help_and_limits():
     from v2m4 import config
 
     assert config.resolve({"ingest": IngestOptions}, {"ingest": {"fps": 30}})["ingest"].fps == 30.0
-    for key, value in (("keyframe_step", -1), ("background", "magic"), ("fps", 0.0)):
+    for key, value in (("keyframe_step", -1), ("background", "magic"), ("fps", 0.0), ("max_size", 16384)):
         with pytest.raises(ConfigError):
             config.resolve({"ingest": IngestOptions}, {"ingest": {key: value}})
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from v2m4.errors import ConfigError
-from v2m4.ingest.edges import foreground
+from v2m4.ingest.edges import NoObject, box, foreground
 
 WAYS = ("all", "largest", "nearest")
 #: Parts nearer to each other than this share of the picture's longer side are one object (a hand behind a gap).
 GAP = 0.01
 #: Parts smaller than this share of the largest are no object of their own.
 SPECK = 0.02
+#: An object that lies farther than this from where the last one went, in shares of its length, is another.
+ASTRAY = 2.0
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,13 @@ class ObjectTracker:
 
     def keep(self, alpha: np.ndarray, frame: str) -> np.ndarray:
         """``alpha`` (H,W) uint8 of the next frame -> the same with everything but the object cleared. ConfigError
-        where the first frame does not have as many objects."""
+        where the first frame does not have as many objects, NoObject where only others are left."""
         if self.which == "all":
             return alpha
         found = _objects(alpha)
         if not len(found.area):
             return alpha
-        chosen = self._first(found, alpha.shape, frame) if self._last is None else self._next(found)
+        chosen = self._first(found, alpha.shape, frame) if self._last is None else self._next(found, frame)
         out = np.where(found.label == chosen + 1, alpha, 0).astype(np.uint8)
         self.follow(out)
         return out
@@ -80,13 +82,23 @@ class ObjectTracker:
             )
         return int(self.which)
 
-    def _next(self, found: _Objects) -> int:
+    def _next(self, found: _Objects, frame: str) -> int:
         """The object that overlaps most with the last one, moved on by its last step; else the nearest to it."""
         assert self._last is not None
-        moved = np.zeros_like(self._last)
+        chosen = self._likely(found, self._last)
+        length = max(s.stop - s.start for s in box(self._last, 0))
+        if np.linalg.norm(found.centre[chosen] - self._centre - self._step) > ASTRAY * length:
+            raise NoObject(
+                f"{frame}: --object {self.which} (ingest.object) is not there any more, only another far from it",
+                "cut the clip there, or set ingest.empty to skip or hold",
+            )
+        return chosen
+
+    def _likely(self, found: _Objects, last: np.ndarray) -> int:
+        moved = np.zeros_like(last)
         dx, dy = np.round(self._step).astype(int)
         height, width = moved.shape
-        moved[max(0, dy) : height + min(0, dy), max(0, dx) : width + min(0, dx)] = self._last[
+        moved[max(0, dy) : height + min(0, dy), max(0, dx) : width + min(0, dx)] = last[
             max(0, -dy) : height + min(0, -dy), max(0, -dx) : width + min(0, -dx)
         ]
         shared = np.bincount(found.label[moved], minlength=len(found.area) + 1)[1:]

@@ -127,14 +127,14 @@ class Passes:
             return cut, small_mask(alpha)
         try:
             cut = self.cutter.cut(picture, label)
+            alpha = cut.alpha()
+            if self.follows:
+                alpha = self.tracker.keep(alpha, label)
+                cut = cut.only(alpha)
         except NoObject:
             if self.empty == "fail":
                 raise
             return None
-        alpha = cut.alpha()
-        if self.follows:
-            alpha = self.tracker.keep(alpha, label)
-            cut = cut.only(alpha)
         if self.follows or self.cutter.in_order:
             self.found.write(picture.index, alpha)
         return cut, small_mask(alpha)

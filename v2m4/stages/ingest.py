@@ -81,7 +81,9 @@ class IngestOptions:
         "at most so many keyframes, spread evenly over the motion, always the first and the last frame; 0: no limit",
         minimum=0,
     )
-    max_size: int = opt(1024, "longer side of the frames in pixels; larger ones are scaled down", minimum=16)
+    max_size: int = opt(
+        1024, "longer side of the frames in pixels; larger ones are scaled down", minimum=16, maximum=8192
+    )
     crop: bool = opt(
         True,
         "frames show one square of the picture, the same through the clip, that holds the object; false keeps the full "
