@@ -67,7 +67,9 @@ def _weld(mesh: Mesh, notes: list[str]) -> Mesh:
     colors = None
     if mesh.colors is not None:
         share = np.bincount(group)
-        colors = np.stack([np.rint(np.bincount(group, mesh.colors[:, k]) / share) for k in range(3)], 1)
+        colors = np.stack([np.rint(np.bincount(group, mesh.colors[:, k]) / share) for k in range(3)], 1).astype(
+            np.uint8
+        )
     notes.append(f"welded {len(place)} vertices into {len(first)} places")
     return Mesh(mesh.vertices[first[order]], group[mesh.faces], colors)
 
