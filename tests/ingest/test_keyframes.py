@@ -59,7 +59,7 @@ def test_a_ball_that_bounces_keeps_its_turning_points():
     keys, _, _ = chosen([turned(0, dy=float(y)) for y in ys])
     assert all(min(abs(k - turn) for k in keys) <= 1 for turn in (8, 16, 24))
     straight, _, _ = chosen([turned(0, dx=2.0 * i) for i in range(20)])
-    assert len(straight) <= 5  # what half a pixel does to an outline adds up
+    assert len(straight) <= 8  # what half a pixel does to an outline adds up
 
 
 def test_legs_that_swing_out_and_back_add_up():

@@ -16,6 +16,10 @@ from v2m4.ingest.motion import Change, Small, compare
 
 #: Longest time between two keyframes: texture and trust want to look now and then, however still the object stands.
 GAP_S = 1.0
+#: Longest time between two keyframes while the object moves, for a ``Limits.motion`` of 0.08 (longer in proportion),
+#: and the changes a second, in shares of what is allowed, from which on it does. Legs that pass each other hide their
+#: motion.
+MOVING_S, MOVING_PER_S = 0.1, 5.0
 #: How far the object's centre may leave the straight way between two keyframes, in shares of its length.
 STRAIGHT = 0.03
 
@@ -61,15 +65,20 @@ class Chooser:
             self._keys = [0]
         else:
             self.changes.append(compare(self._last, frame))
-            step = self.limits.share(self.changes[-1])
+            step = self._share(self.changes[-1], time_s - self._times[-1])
             self._used += step
             # The frame before is the last one that will do; there is none where that is the keyframe itself.
-            if len(self._way) > 1 and (self._used > 1 or self._strays(frame, here)):
+            if len(self._way) > 1 and (self._used > 1 + 1e-6 or self._strays(frame, here)):
                 self._keys.append(len(self._times) - 1)
                 self._way, self._used = [self._way[-1]], step
         self._way.append(here)
         self._times.append(time_s)
         self._last = frame
+
+    def _share(self, change: Change, seconds: float) -> float:
+        """How much of what is allowed a change in so many ``seconds`` uses up, and at least its share of the time."""
+        share = self.limits.share(change)
+        return max(share, seconds / (MOVING_S * self.limits.motion / 0.08)) if share > MOVING_PER_S * seconds else share
 
     def _strays(self, frame: Small, here: np.ndarray) -> bool:
         """Whether the way from the keyframe to ``here`` takes too long or leaves the straight line."""
