@@ -347,6 +347,9 @@ def test_masks_beside_some_pictures_only_are_not_used_and_said(tmp_path, context
         pytest.param([ball(0)[..., :3]] * 3, "coloured", id="a picture"),
         pytest.param([ball(0)[..., 3] // 255] * 3, "reach only 1 of 255", id="zeros and ones"),
         pytest.param([ball(0)[..., 3] * 0] * 3, "its mask is empty", id="empty"),
+        pytest.param(
+            [ball(0)[..., 3], ball(1)[..., 3] // 3, ball(2)[..., 3]], r"frame 1 .*reaches only 85 of 255", id="faint"
+        ),
         pytest.param([], "no masks in this folder", id="none"),
     ],
 )
@@ -535,12 +538,12 @@ def test_flicker_in_own_masks_goes_only_when_asked(tmp_path, context):  # M02, M
         assert formats.read_clip(context.out).frames[3].alpha[:20, 230:].any() == there
 
 
-@pytest.mark.parametrize("options", [{"crop": False}, {}])
+@pytest.mark.parametrize("options", [{"crop": False}, {}, {"max_size": 300}])
 def test_an_object_that_scaling_down_takes_away_is_named(tmp_path, context, options):  # F16
     pictures = [np.zeros((1024, 1024, 4), np.uint8) for _ in range(3)]
     for i, picture in enumerate(pictures):
         picture[400 * i : 400 * i + 2, 400 * i : 400 * i + 2] = 255
-    options = IngestOptions(source=save(tmp_path / "clip", pictures), max_size=16, **options)
+    options = IngestOptions(source=save(tmp_path / "clip", pictures), **{"max_size": 16, **options})
     with pytest.raises(
         InputError, match=r"frame 0 \(frame_1\.png\).*nothing is left of the object, 2 pixels long"
     ) as e:

@@ -19,6 +19,8 @@ class NoObject(InputError):
 
 _CORE_PX = 2.1  # from this depth on a pixel shows the object alone (chroma at half size reaches a little further)
 _FILL_PX = 8
+#: Alpha from which on a pixel is the object for the stages that follow.
+SOLID = 128
 
 
 def box(mask: np.ndarray, margin: int) -> tuple[slice, slice]:
@@ -158,16 +160,19 @@ def foreground(alpha: np.ndarray) -> np.ndarray:
 
 
 def has_object(alpha: np.ndarray) -> bool:
-    """Whether this mask (H,W) uint8 shows more than a speck."""
-    return int(foreground(alpha).sum()) >= 4
+    """Whether this mask (H,W) uint8 shows more than a speck, and not only faintly."""
+    return int((alpha >= SOLID).sum()) >= 4
 
 
 def require_object(alpha: np.ndarray, frame: str, method: str) -> None:
-    """NoObject, which names the frame, when its mask is empty."""
+    """NoObject, which names the frame, when its mask is empty, or so faint that no stage would see anything ("given"
+    alpha aside, which is stretched)."""
     remedy = {
         "masks": "paint its mask",
         "given": "paint its alpha",
         "key": "the object may have left the picture or have the background's colour: cut the clip there, give alpha",
     }.get(method, "cut the clip there, give the pictures with alpha") + ", or set ingest.empty to skip or hold"
-    if not has_object(alpha):
+    if int(foreground(alpha).sum()) < 4:
         raise NoObject(f"{frame}: there is no object in it, its mask is empty", remedy)
+    if method != "given" and not has_object(alpha):
+        raise NoObject(f"{frame}: there is no object in it, its mask reaches only {int(alpha.max())} of 255", remedy)

@@ -20,7 +20,7 @@ from v2m4.flow import one_thread
 from v2m4.ingest.crop import Bounds, bounds
 from v2m4.ingest.cuts import Alphas, CutOut
 from v2m4.ingest.cutter import Cutter
-from v2m4.ingest.edges import NoObject, fill_transparent, foreground
+from v2m4.ingest.edges import SOLID, NoObject, fill_transparent, foreground
 from v2m4.ingest.judge import FrameFacts
 from v2m4.ingest.keyframes import Chooser
 from v2m4.ingest.mend import Masked, mend
@@ -214,7 +214,7 @@ class Passes:
                 frame = formats.read_rgba(path)
             else:
                 frame = fill_transparent(resize(self._cut(item[1]).placed(crop), *size))
-                if not foreground(frame[..., 3]).any():
+                if int(frame[..., 3].max()) < SOLID:
                     raise InputError(
                         f"{self.reader.path.name}: frame {item[1].index} ({item[1].name}): nothing is left of the "
                         f"object, {length_px(shots[index])} pixels long, where {crop.width}x{crop.height} pixels are "
