@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 #: DIS cannot work on less.
 _LEAST_PX = 32
+
+
+@dataclass
+class _OneThread:
+    """How many are inside :func:`one_thread`, and how many threads OpenCV had before the first."""
+
+    lock: Any = field(default_factory=threading.Lock)
+    inside: int = 0
+    before: int = 1
+
+
+_one_thread = _OneThread()
 
 
 def flow(a: np.ndarray, b: np.ndarray, fine: bool = False) -> np.ndarray:
@@ -30,18 +45,24 @@ def flow(a: np.ndarray, b: np.ndarray, fine: bool = False) -> np.ndarray:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Have OpenCV work on one thread, without waking and dismissing its others for every call inside."""
+    """Have OpenCV work on one thread, without waking and dismissing its others for every call inside.
+
+    The number counts for the whole process: it goes back only when the last one is out.
+    """
     import cv2
 
-    threads = cv2.getNumThreads()
-    if threads == 1:
-        yield
-        return
-    cv2.setNumThreads(1)
+    with _one_thread.lock:
+        if not _one_thread.inside:
+            _one_thread.before = cv2.getNumThreads()
+            cv2.setNumThreads(1)
+        _one_thread.inside += 1
     try:
         yield
     finally:
-        cv2.setNumThreads(threads)
+        with _one_thread.lock:
+            _one_thread.inside -= 1
+            if not _one_thread.inside:
+                cv2.setNumThreads(_one_thread.before)
 
 
 def fetch(image: np.ndarray, steps: np.ndarray, beyond: int = 0) -> np.ndarray:

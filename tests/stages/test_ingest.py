@@ -465,7 +465,7 @@ def test_an_empty_frame_holds_the_one_before(tmp_path, context):  # M01
     meta, frames = read_meta(context), formats.read_clip(context.out).frames
     np.testing.assert_allclose([f["time_s"] for f in meta["frames"]], [0, 0.1, 0.2, 0.3, 0.4])  # the first one has none
     np.testing.assert_array_equal(frames[2].image, frames[1].image)
-    assert [f.get("holds") for f in meta["frames"]] == [None, None, 2, None, None]
+    assert [f.get("holds") for f in meta["frames"]] == [None, None, 1, None, None]
     for frame, i in zip(frames, (1, 2, 2, 4, 5), strict=True):
         np.testing.assert_array_equal(frame.alpha, pictures[i][..., 3])
 

@@ -275,6 +275,7 @@ def _clip(survey: Survey, done: Finished, crop: Crop, chooser: Chooser, verdict:
     """What clip.json says of frames, crop, keyframes and anchor, and the verdict."""
     keyframes, rule = chooser.chosen()
     scores = anchor_scores([done.facts[k].look() for k in keyframes])
+    index = {shot.number: i for i, shot in enumerate(survey.shots)}
     moved = [None, *(round(max(c.outline, c.bend), 4) for c in chooser.changes)]
     frames = [
         {
@@ -285,7 +286,7 @@ def _clip(survey: Survey, done: Finished, crop: Crop, chooser: Chooser, verdict:
             "motion": moved[i],
             "blur": done.facts[i].blur,
             "border": list(done.facts[i].border),
-            **({"holds": shot.shows} if shot.shows != shot.number else {}),
+            **({"holds": index[shot.shows]} if shot.shows != shot.number else {}),
         }
         for i, shot in enumerate(survey.shots)
     ]
