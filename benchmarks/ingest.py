@@ -66,7 +66,7 @@ class _Quiet:
     def seed_for(self, index: int) -> int:
         return index
 
-    def track(self, items, label, total=None):
+    def track(self, items, label, total=None, named=True):
         return iter(items)
 
 

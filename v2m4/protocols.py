@@ -101,6 +101,9 @@ class StageContext(Protocol):
         """A seed for frame ``index`` that does not depend on the order of the work."""
         ...
 
-    def track(self, items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
-        """Go through ``items`` with a progress bar; the item in work is named if the stage fails."""
+    def track(
+        self, items: Iterable[Item], label: str, total: int | None = None, named: bool = True
+    ) -> Iterator[Item]:  # fmt: skip
+        """Go through ``items`` with a progress bar; the item in work is named if the stage fails, unless ``named`` is
+        False: where items are fetched ahead of the work, the last one fetched is not the one that failed."""
         ...

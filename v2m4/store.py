@@ -340,15 +340,17 @@ class Context:
         text = json.dumps([self.seed, self.stage, int(index)])
         return int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest()[:4], "big")
 
-    def track(self, items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
-        """Go through ``items`` with progress; an error names the item it happened at."""
+    def track(
+        self, items: Iterable[Item], label: str, total: int | None = None, named: bool = True
+    ) -> Iterator[Item]:  # fmt: skip
+        """Go through ``items`` with progress; an error names the item it happened at, unless ``named`` is False."""
         kind = "step" if isinstance(items, range) else "frame"
         self.item = ""
         # The generator is closed before an error of the loop's body arrives anywhere, so the name has to outlive it.
         for item in self.log.reporter.track(items, _named(self.stage, label), total):
-            self.item = (
-                f"{kind} {item} ({label})" if isinstance(item, numbers.Integral) else f"{_short(item)} ({label})"
-            )
+            if named:
+                what = f"{kind} {item}" if isinstance(item, numbers.Integral) else _short(item)
+                self.item = f"{what} ({label})"
             yield item
         self.item = ""
 

@@ -31,5 +31,7 @@ class FakeContext:
     def seed_for(self, index: int) -> int:
         return self.seed * 1000 + index
 
-    def track(self, items: Iterable[Any], label: str, total: int | None = None) -> Iterator[Any]:
+    def track(
+        self, items: Iterable[Any], label: str, total: int | None = None, named: bool = True
+    ) -> Iterator[Any]:  # fmt: skip
         return iter(items)

@@ -89,6 +89,10 @@ class Passes:
     def follows(self) -> bool:
         return self.tracker.which != "all"
 
+    def _pictures(self, label: str) -> Iterator[Picture]:
+        """Every picture, with progress. Whoever works on one names it: reading is ahead of the work."""
+        return self.ctx.track(self.reader, label, self.reader.length, named=False)
+
     def clean_up(self) -> None:
         for alphas in (self.found, self.mended):
             shutil.rmtree(alphas.folder, ignore_errors=True)
@@ -99,7 +103,7 @@ class Passes:
         """Find the object in every picture, and the masks that do not fit those around them."""
         out, watch, watched = Survey(), MaskWatch(), []
         workers = 1 if self.follows or self.cutter.in_order else WORKERS
-        pictures = self.ctx.track(self.reader, "find the object", self.reader.length)
+        pictures = self._pictures("find the object")
         for picture, found in ahead(pictures, self._find, workers):
             if found is not None:
                 out.shots.append(self._shot(picture, found[0]))
@@ -184,7 +188,7 @@ class Passes:
         return rebuilt
 
     def _masked(self, wanted: Container[int]) -> Iterator[Masked]:
-        for picture in self.ctx.track(self.reader, "mend masks", self.reader.length):
+        for picture in self._pictures("mend masks"):
             if picture.index in wanted:
                 yield Masked(picture.index, picture.image[..., :3], self._unmended(picture).alpha())
 
@@ -233,7 +237,7 @@ class Passes:
     def _shown(self, shots: list[Shot]) -> Iterator[tuple[int, Picture]]:
         """Every shot's index with the picture it shows."""
         index, held = 0, None
-        for picture in self.ctx.track(self.reader, "frames", self.reader.length):
+        for picture in self._pictures("frames"):
             if index < len(shots) and shots[index].number == picture.index:
                 held = picture if shots[index].shows == picture.index else held
                 assert held is not None
