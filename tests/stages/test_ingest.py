@@ -538,6 +538,16 @@ def test_flicker_in_own_masks_goes_only_when_asked(tmp_path, context):  # M02, M
         assert formats.read_clip(context.out).frames[3].alpha[:20, 230:].any() == there
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [({"object": "0"}, "one object"), ({"alpha_colours": "premultiplied"}, "premultiplied"), ({}, "")],
+)
+def test_masks_that_are_not_mended_though_asked_are_said(tmp_path, context, options, why):  # M02
+    ingest.run(context, whole(source=save(tmp_path / "clip", [ball(i) for i in range(3)]), mend="always", **options))
+    said = [note for note in read_meta(context)["notes"] if note.startswith("no mask is mended")]
+    assert len(said) == bool(why) and all(why in note for note in said)
+
+
 @pytest.mark.parametrize("options", [{"crop": False}, {}, {"max_size": 300}])
 def test_an_object_that_scaling_down_takes_away_is_named(tmp_path, context, options):  # F16
     pictures = [np.zeros((1024, 1024, 4), np.uint8) for _ in range(3)]

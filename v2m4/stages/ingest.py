@@ -7,9 +7,9 @@ The object is found in this order (``background`` picks one): ``masks`` you brin
 folder as ``NAME_mask.png``, are used bit for bit; alpha the pictures bring is used as it is; a plain background is
 keyed out; else ``rembg`` cuts the object out, where it is installed and its weights are on disk. With ``prompt``, a
 point on the object or a box around it in the first frame, SAM 2 finds it and follows it. A mask made here that has lost
-or gained much of the object is rebuilt from its neighbours, and flicker is taken out (``mend``); your own masks and
-alpha stay as they are and are only doubted. A frame without any object is an error that names it, unless ``empty`` says
-otherwise.
+or gained much of the object is rebuilt from its neighbours, and a network's flicker is taken out (``mend``; not where
+one ``object`` of several is followed); your own masks and alpha stay as they are and are only doubted. A frame without
+any object is an error that names it, unless ``empty`` says otherwise.
 
 Frames show one square part of the picture, the same for the whole clip, in which the object is large (``crop``); where
 it lies in the picture stands in ``clip.json``. Nothing is stretched; frames are scaled down only where they are larger
@@ -21,6 +21,7 @@ filter brings in a fringe), ``contact_sheet.png`` and ``clip.json``, which also 
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -138,6 +139,7 @@ class IngestOptions:
 
     def __post_init__(self) -> None:
         ObjectTracker(self.object)  # refuses what is no object before anything is written
+        _check_model(self.matte_model)
         if self.background == "sam2" and not self.prompt:
             raise ConfigError("ingest.background = sam2 needs ingest.prompt", "give a point x,y or a box x0,y0,x1,y1")
         if self.prompt and self.background not in ("auto", "sam2"):
@@ -145,6 +147,19 @@ class IngestOptions:
                 f"ingest.prompt and ingest.background = {self.background} exclude each other",
                 "leave one of the two out",
             )
+
+
+def _check_model(name: str) -> None:
+    """Refuses what no mask model is called, whether or not this clip will need one."""
+    if not name or Path(name).expanduser().is_dir():
+        return
+    from v2m4.models import rembg, sam2
+
+    known = [*rembg.MODELS, *sam2.MODELS]
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+        raise ConfigError(f"ingest.matte_model = {name} is no mask model", hint)
 
 
 def run(ctx: StageContext, options: IngestOptions) -> None:
@@ -177,7 +192,7 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
         "licences": {f"mask model ({cutter.matte.name})": cutter.matte.licence}
         if cutter.in_order and cutter.matte
         else {},
-        "notes": [*reader.facts, *_without_object(survey, options.empty)],
+        "notes": [*reader.facts, *_without_object(survey, options.empty), *_left_as_it_is(options, cutter)],
         "warnings": [*reader.warnings, *(reason.text for reason in verdict.reasons)],
     }
     _tell(ctx, clip, verdict)
@@ -261,6 +276,13 @@ def _mends(options: IngestOptions, cutter: Cutter) -> bool:
     return {"always": True, "never": False}.get(options.mend, cutter.made)
 
 
+def _left_as_it_is(options: IngestOptions, cutter: Cutter) -> list[str]:
+    if options.mend != "always" or _mends(options, cutter):
+        return []
+    why = "colours are premultiplied" if cutter.premultiplied else "one object of several is followed"
+    return [f"no mask is mended where {why} (ingest.mend = always)"]
+
+
 def _limits(options: IngestOptions) -> Limits:
     return Limits(options.keyframe_overlap, options.keyframe_motion, options.max_keyframes, options.keyframe_step)
 
@@ -328,7 +350,9 @@ def _describe(cutter: Cutter) -> str:
         return f"the background is plain, RGB {red} {green} {blue}: it is keyed out"
     if cutter.method == "given":
         return "the pictures bring their alpha" + (", premultiplied" if cutter.premultiplied else "")
-    return f"masks from {cutter.matte.name if cutter.matte else cutter.method}"
+    assert cutter.matte is not None
+    model = getattr(cutter.matte, "model", "")
+    return f"masks from {cutter.matte.name}{f' ({model}, licence {cutter.matte.licence})' if model else ''}"
 
 
 def _doubts(cutter: Cutter, reader: FrameReader) -> list[str]:
