@@ -70,6 +70,11 @@ def test_one_frame_has_no_motion():
     assert found.level == "go" and "motion" not in found.numbers and "turns" not in found.sentence()
 
 
+def test_a_clip_from_one_side_is_said():
+    assert "from about one side" in verdict().notes()[0]
+    assert verdict(changes=[change(turn=(0.1, 0.0))] * 9).notes() == [] and verdict([GOOD]).notes() == []
+
+
 def test_frames_are_named_in_words():
     assert named([3, 4], 9) == "2 of 9 frames (3, 4) are" and named([0, 1], 2) == "all 2 frames are"
     assert named([0], 1) == "the only frame is" and named(list(range(20)), 40, "").endswith("7 ...)")

@@ -745,3 +745,11 @@ def test_the_real_clips(shared, context, tmp_path):
     assert areas.min() > 30000 and areas.max() < 60000
     assert (clip.frames[0].alpha[180:184, 268:272] == 255).all()  # a white glint in its eye
     assert clip.frames[0].alpha[320, 223] == 0  # seen between arm and body
+
+
+def test_a_mask_model_that_is_none_is_refused_whatever_the_clip_needs(tmp_path):
+    with pytest.raises(ConfigError, match="no mask model") as wrong:
+        IngestOptions(matte_model="u2nett")
+    assert "u2net" in wrong.value.hint
+    for name in ("", "u2netp", "sam2.1-hiera-tiny", str(tmp_path)):  # a folder holds a SAM 2 of the user's own
+        IngestOptions(matte_model=name)

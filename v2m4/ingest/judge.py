@@ -66,6 +66,12 @@ class Verdict:
         levels = {reason.level for reason in self.reasons}
         return "no-go" if "no-go" in levels else "look" if "look" in levels else "go"
 
+    def notes(self) -> list[str]:
+        """What there is to know, and nothing to be done about."""
+        if self.numbers.get("turn_deg", ONE_SIDE_DEG) >= ONE_SIDE_DEG:
+            return []
+        return ["the clip shows the object from about one side: what it never shows will be guessed"]
+
     def sentence(self) -> str:
         """One line for the log."""
         n = self.numbers

@@ -22,10 +22,12 @@ PER_KEYFRAME_S = {"generate": 0.8, "camera": 1.7, "topology": 3.3, "texture": 1.
 BROUGHT_S = 0.3
 #: Seconds for the unwrapping and the rest of the texture at 1024, and for each frame of the export.
 TEXTURE_S, EXPORT_S = 5.0, 0.25
+#: Compiling what a fresh process needs.
+COMPILE_S = 6.0
 #: Memory of the code itself and of each keyframe, and of a texture of 1024, in MB.
 BASE_MB, PER_KEYFRAME_MB, TEXTURE_MB = 460, 9.5, 70
 #: The trial below takes so long on the machine on which all this was measured.
-TRIAL_S = 0.020
+TRIAL_S = 0.016
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Expected:
     def sentence(self) -> str:
         """One line for the log and the report."""
         return (
-            f"expected from here on: about {_minutes(self.seconds)} and {self.memory_mb / 1000:.1f} GB of memory"
+            f"expected from here on, on a machine with nothing else to do: about {_minutes(self.seconds)} "
+            f"and {self.memory_mb / 1000:.1f} GB of memory"
             f"{f', {self.without}' if self.without else ''}"
         )
 
@@ -62,7 +65,7 @@ def expected(options: Mapping[str, Any], ingest: Path, speed: float | None = Non
         + PER_KEYFRAME_S["topology"] * (0.4 + 0.6 * topology.passes / 6 * topology.nodes / 250) * faces**0.5
         + PER_KEYFRAME_S["texture"] * (0.5 + 0.5 * texels)
     )
-    seconds += TEXTURE_S * (0.5 + 0.5 * texels) + EXPORT_S * frames
+    seconds += COMPILE_S + TEXTURE_S * (0.5 + 0.5 * texels) + EXPORT_S * frames
     memory = BASE_MB + PER_KEYFRAME_MB * keyframes + TEXTURE_MB * texels
     without = f"without what {generate.generator} itself takes" if own else ""
     return Expected(seconds / (_speed() if speed is None else speed), memory, without)

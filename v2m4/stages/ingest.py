@@ -192,7 +192,12 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
         "licences": {f"mask model ({cutter.matte.name})": cutter.matte.licence}
         if cutter.in_order and cutter.matte
         else {},
-        "notes": [*reader.facts, *_without_object(survey, options.empty), *_left_as_it_is(options, cutter)],
+        "notes": [
+            *reader.facts,
+            *_without_object(survey, options.empty),
+            *_left_as_it_is(options, cutter),
+            *verdict.notes(),
+        ],
         "warnings": [*reader.warnings, *(reason.text for reason in verdict.reasons)],
     }
     _tell(ctx, clip, verdict)
