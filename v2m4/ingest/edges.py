@@ -115,10 +115,13 @@ def fill_transparent(image: np.ndarray) -> np.ndarray:
     size = (2 * _FILL_PX + 1,) * 2
     channels = counted.view(np.uint8).reshape(*counted.shape, 4)
     sums = cv2.boxFilter(channels, cv2.CV_32F, size, normalize=False, borderType=cv2.BORDER_CONSTANT)
-    near = (sums[..., 3] > 0) & ~shown[part]
-    around = np.round(sums[near][:, :3] * (255 / sums[near][:, 3:])).astype(np.uint8)
-    clear = np.zeros((len(around), 1), np.uint8)
-    out[part][near] = np.concatenate([around, clear], 1).view(np.uint32)[:, 0]
+    places = np.flatnonzero((sums[..., 3] > 0) & ~shown[part])
+    around = sums.reshape(-1, 4).take(places, 0)
+    around *= 255 / around[:, 3:]
+    around[:, 3] = 0
+    inner = out[part].copy()
+    inner.reshape(-1)[places] = np.round(around).astype(np.uint8).view(np.uint32)[:, 0]
+    out[part] = inner
     return out.view(np.uint8).reshape(image.shape)
 
 
