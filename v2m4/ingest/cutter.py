@@ -63,7 +63,8 @@ class Cutter:
         if self.masks is not None:
             return self.masks.alpha(picture.source_index, rgb.shape[:2])
         assert self.matte is not None
-        return self.matte.alpha(rgb)
+        alpha = self.matte.alpha(rgb)
+        return edges.without_crumbs(alpha) if self.in_order else alpha
 
     def _given(self, image: np.ndarray, label: str) -> CutOut:
         image = with_alpha(image)

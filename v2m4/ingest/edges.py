@@ -19,6 +19,8 @@ class NoObject(InputError):
 
 _CORE_PX = 2.1  # from this depth on a pixel shows the object alone (chroma at half size reaches a little further)
 _FILL_PX = 8
+#: Share of the object's area below which a hole or an island in a network's mask is none; below this alpha all is haze.
+_CRUMB_SHARE, _HAZE = 0.001, 13
 #: Alpha from which on a pixel is the object for the stages that follow.
 SOLID = 128
 
@@ -94,6 +96,37 @@ def _clean_edge(image: np.ndarray, alpha: np.ndarray, background: tuple[float, f
     return np.where(solid[..., None], image, np.round(inner + trust * (unmixed - inner)).astype(np.uint8))
 
 
+def without_crumbs(alpha: np.ndarray) -> np.ndarray:
+    """(H,W) uint8 as a network gives it, without pinholes in the object and without islands of haze or a few pixels.
+
+    Both by area against the object's, so that a gap between arm and body and a hand beyond it stay; a part that hangs
+    together with the object stays however thin it is.
+    """
+    solid = alpha > 127
+    least = max(_CRUMB_SHARE * int(solid.sum()), 1.0)
+    out = alpha.copy()
+    holes, sizes = _patches(~solid)
+    outside = np.unique(np.concatenate([holes[0], holes[-1], holes[:, 0], holes[:, -1]]))
+    small = sizes < least
+    small[outside] = False  # a bay at the picture's border is no hole
+    out[small[holes] & ~solid] = 255
+    seen = out >= _HAZE
+    islands, _ = _patches(seen)
+    solid_area = np.bincount(islands.ravel(), weights=(out > 127).ravel(), minlength=int(islands.max()) + 1)
+    out[(solid_area < least)[islands] & seen | ~seen] = 0
+    return out
+
+
+def _patches(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(H,W) number of the patch of each pixel of ``mask``, 0 outside it, and the patches' areas."""
+    import cv2
+
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=4)
+    sizes = np.array(stats[:, cv2.CC_STAT_AREA])
+    sizes[0] = mask.size
+    return np.asarray(labels), sizes
+
+
 def fill_transparent(image: np.ndarray) -> np.ndarray:
     """(H,W,4): transparent pixels near the object take the mean colour of what shows around them, so that filters bring
     in no fringe.
@@ -116,7 +149,7 @@ def fill_transparent(image: np.ndarray) -> np.ndarray:
     channels = counted.view(np.uint8).reshape(*counted.shape, 4)
     sums = cv2.boxFilter(channels, cv2.CV_32F, size, normalize=False, borderType=cv2.BORDER_CONSTANT)
     places = np.flatnonzero((sums[..., 3] > 0) & ~shown[part])
-    around = sums.reshape(-1, 4).take(places, 0)
+    around: np.ndarray = np.asarray(sums, np.float32).reshape(-1, 4).take(places, 0)
     around *= 255 / around[:, 3:]
     around[:, 3] = 0
     inner = out[part].copy()
