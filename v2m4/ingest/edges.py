@@ -19,8 +19,10 @@ class NoObject(InputError):
 
 _CORE_PX = 2.1  # from this depth on a pixel shows the object alone (chroma at half size reaches a little further)
 _FILL_PX = 8
-#: Share of the object's area below which a hole or an island in a network's mask is none; below this alpha all is haze.
-_CRUMB_SHARE, _HAZE = 0.001, 13
+#: Share of the object's area below which a hole or an island in a network's mask is none.
+_CRUMB_SHARE = 0.001
+#: Alpha below this is noise, of a lossy video or of a network.
+HAZE = 13
 #: Alpha from which on a pixel is the object for the stages that follow.
 SOLID = 128
 
@@ -110,7 +112,7 @@ def without_crumbs(alpha: np.ndarray) -> np.ndarray:
     small = sizes < least
     small[outside] = False  # a bay at the picture's border is no hole
     out[small[holes] & ~solid] = 255
-    seen = out >= _HAZE
+    seen = out >= HAZE
     islands, _ = _patches(seen)
     solid_area = np.bincount(islands.ravel(), weights=(out > 127).ravel(), minlength=int(islands.max()) + 1)
     out[(solid_area < least)[islands] & seen | ~seen] = 0

@@ -20,7 +20,7 @@ from v2m4.flow import one_thread
 from v2m4.ingest.crop import Bounds, bounds
 from v2m4.ingest.cuts import Alphas, CutOut
 from v2m4.ingest.cutter import Cutter
-from v2m4.ingest.edges import SOLID, NoObject, fill_transparent, foreground
+from v2m4.ingest.edges import HAZE, SOLID, NoObject, fill_transparent, foreground
 from v2m4.ingest.judge import FrameFacts
 from v2m4.ingest.keyframes import Chooser
 from v2m4.ingest.mend import Masked, mend
@@ -37,8 +37,6 @@ from v2m4.video import FrameReader, Picture, resize
 WORKERS = 2
 #: Frames after which memory that is only kept is handed back.
 GIVE_BACK_EVERY = 16
-#: Alpha below this is noise of a lossy video and does not widen the crop.
-HAZE = 13
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
