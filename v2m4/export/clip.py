@@ -40,7 +40,11 @@ def _numbers(ingest: Mapping[str, Any]) -> list[tuple[str, object]]:
     frames, crop = ingest.get("frames", []), ingest.get("crop") or {}
     rows: list[tuple[str, object]] = [("frames", f"{len(frames)} in {float(source.get('duration_s', 0)):.2f} s")]
     if crop:
-        shown = f"{crop['width']}x{crop['height']} of {crop['picture_width']}x{crop['picture_height']} pixels"
+        picture = f"{crop['picture_width']}x{crop['picture_height']}"
+        larger = crop["width"] > crop["picture_width"] and crop["height"] > crop["picture_height"]
+        shown = (
+            f"all of {picture}, with a margin" if larger else f"{crop['width']}x{crop['height']} of {picture} pixels"
+        )
         rows.append(("part of the picture that is used", shown))
     rows.append(("the object's length", f"{numbers.get('object_px', 0)} pixels"))
     if "motion" in numbers:

@@ -66,13 +66,14 @@ def write_report(run_dir: Path, manifest: Mapping[str, Any]) -> Path:
     body = "".join(
         [
             _head(name, told, run, outlines),
-            clip.verdict(told["ingest"], manifest),
+            "" if run is not None else clip.verdict(told["ingest"], manifest),  # first, until there is a result
             _stand_in(told["generate"]),
             _film(run, outlines),
             _turntable(run),
             _silhouettes(run, outlines),
             _comparison(run, outlines),
             _texture(folders.get("texture"), told["texture"]),
+            clip.verdict(told["ingest"], manifest) if run is not None else "",
             clip.sheet(folders.get("ingest"), told["ingest"]),
             _hints(told["export"]),
             _warnings(manifest, told, doubts.found(told, run, outlines)),
