@@ -41,10 +41,19 @@ def test_a_run_until_ingest_is_judged_in_its_report(run_dir):
     manifest = {"stages": {"ingest": {"state": "finished"}, "generate": {"state": "not run"}}, **EXPECTED}
     page = write_report(run_dir, manifest).read_text("utf-8")
     for said in (
-        "Go, but look first", "border in 1 of 3 frames", "300x300 of 640x480 pixels", "250 pixels",
-        "1.2% of its length", "4.5%, at most 6.0%", "about 35°", "keyed from a plain background", "2, by motion &amp; so on", "frame 2",
-        "Expected from here on: about 3 minutes and 0.8 GB of memory.", "1 is 6.0% of the object",
-    ):  # fmt: skip
+        "Go, but look first",
+        "border in 1 of 3 frames",
+        "300x300 of 640x480 pixels",
+        "250 pixels",
+        "1.2% of its length",
+        "4.5%, at most 6.0%",
+        "about 35°",
+        "keyed from a plain background",
+        "2, by motion &amp; so on",
+        "frame 2",
+        "Expected from here on: about 3 minutes and 0.8 GB of memory.",
+        "1 is 6.0% of the object",
+    ):
         assert said in page, said
 
 
