@@ -24,34 +24,24 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from v2m4 import formats
 from v2m4.config import opt
 from v2m4.errors import ConfigError, InputError
+from v2m4.ingest import account
 from v2m4.ingest.crop import full_picture, square_around, union
 from v2m4.ingest.cutter import Cutter, has_cut_out, is_premultiplied
-from v2m4.ingest.judge import Verdict, judge
-from v2m4.ingest.keyframes import Chooser, Limits, anchor_scores
+from v2m4.ingest.judge import judge
+from v2m4.ingest.keyframes import Chooser, Limits
 from v2m4.ingest.objects import ObjectTracker
-from v2m4.ingest.passes import Finished, Passes, Shot, Survey
+from v2m4.ingest.passes import Passes, Shot
 from v2m4.masks import Masks, by_name, paired
 from v2m4.protocols import Matte, StageContext
 from v2m4.types import Crop
-from v2m4.video import FrameReader, read_frames, resize
+from v2m4.video import FrameReader, read_frames
 
-THUMBNAILS = 24
-THUMBNAIL_PX = 192
-#: Doubtful masks that are described one by one.
-SHOWN_SUSPECTS = 6
-#: Frame numbers that are listed before "..." stands for the rest.
-SHOWN = 8
-#: Background noise in levels from which on a key is doubtful.
-UNEVEN = 6
 #: Pictures with alpha that are looked at to tell straight from premultiplied colours.
 _EVIDENCE = 8
 
@@ -169,7 +159,7 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
         raise ConfigError("there is no clip to read", "give a video file or a folder of pictures (ingest.source)")
     reader = read_frames(options.source, options.fps)
     cutter = plan(ctx, reader, options)
-    ctx.log.info(_describe(cutter))
+    ctx.log.info(account.describe(cutter))
     passes = Passes(ctx, reader, cutter, ObjectTracker(options.object), options.empty)
     survey = passes.survey()
     if cutter.masks is not None:
@@ -180,9 +170,12 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
     crop, chooser = _crop(survey.shots, options.crop), Chooser(_limits(options))
     done = passes.finish(survey.shots, crop, options.max_size, chooser)
     verdict = judge(
-        done.facts, chooser.changes, cutter.method, [*_doubts(cutter, reader), *_mask_doubts(survey, rebuilt)]
+        done.facts,
+        chooser.changes,
+        cutter.method,
+        [*account.doubts(cutter, reader), *account.mask_doubts(survey, rebuilt)],
     )
-    clip = _clip(survey, done, crop, chooser, verdict) | {
+    clip = account.clip_json(survey, done, crop, chooser, verdict) | {
         "source": reader.info,
         "alpha": cutter.method,
         "premultiplied": cutter.premultiplied,
@@ -194,14 +187,14 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
         else {},
         "notes": [
             *reader.facts,
-            *_without_object(survey, options.empty),
+            *account.without_object(survey, options.empty),
             *_left_as_it_is(options, cutter),
             *verdict.notes(),
         ],
         "warnings": [*reader.warnings, *(reason.text for reason in verdict.reasons)],
     }
-    _tell(ctx, clip, verdict)
-    _contact_sheet(ctx.out, clip["frames"])
+    account.tell(ctx.log, clip, verdict)
+    account.contact_sheet(ctx.out, clip["frames"])
     formats.write_json(ctx.out / "clip.json", clip)
     passes.clean_up()
 
@@ -296,122 +289,3 @@ def _crop(shots: Sequence[Shot], wanted: bool) -> Crop:
     width, height = shots[0].picture
     bounds = union(shot.shown for shot in shots)
     return square_around(bounds, width, height) if wanted else full_picture(width, height)
-
-
-def _clip(survey: Survey, done: Finished, crop: Crop, chooser: Chooser, verdict: Verdict) -> dict[str, Any]:
-    """What clip.json says of frames, crop, keyframes and anchor, and the verdict."""
-    keyframes, rule = chooser.chosen()
-    scores = anchor_scores([done.facts[k].look() for k in keyframes])
-    index = {shot.number: i for i, shot in enumerate(survey.shots)}
-    moved = [None, *(round(max(c.outline, c.bend), 4) for c in chooser.changes)]
-    frames = [
-        {
-            "index": i,
-            "time_s": shot.time_s,
-            "name": shot.name,
-            "source_index": shot.source_index,
-            "motion": moved[i],
-            "blur": done.facts[i].blur,
-            "border": list(done.facts[i].border),
-            **({"holds": index[shot.shows]} if shot.shows != shot.number else {}),
-        }
-        for i, shot in enumerate(survey.shots)
-    ]
-    return {
-        "width": done.width,
-        "height": done.height,
-        "crop": asdict(crop),
-        "frames": frames,
-        "keyframes": keyframes,
-        "keyframe_rule": rule,
-        "anchor_candidate": keyframes[int(np.argmax(scores))],
-        "anchor_scores": [round(score, 4) for score in scores],
-        "verdict": verdict.level,
-        "reasons": [asdict(reason) for reason in verdict.reasons],
-        "numbers": verdict.numbers,
-    }
-
-
-def _tell(ctx: StageContext, clip: dict[str, Any], verdict: Verdict) -> None:
-    for note in clip["notes"]:
-        ctx.log.info(note)
-    for warning in clip["warnings"]:
-        ctx.log.warning(warning)
-    crop, source = clip["crop"], clip["source"]
-    part = ""
-    if (crop["width"], crop["height"]) != (crop["picture_width"], crop["picture_height"]):
-        part = f", the part of {crop['picture_width']}x{crop['picture_height']} that holds the object"
-    length = f"{_count(len(clip['frames']), 'frame')} in {source['duration_s']:.2f} s"
-    ctx.log.info(f"{length}, {clip['width']}x{clip['height']}{part}")
-    ctx.log.info(f"{_count(len(clip['keyframes']), 'keyframe')}: {clip['keyframe_rule']}")
-    ctx.log.info(verdict.sentence())
-
-
-def _describe(cutter: Cutter) -> str:
-    if cutter.masks is not None:
-        return cutter.masks.note
-    if cutter.background is not None:
-        red, green, blue = (round(c) for c in cutter.background.colour)
-        return f"the background is plain, RGB {red} {green} {blue}: it is keyed out"
-    if cutter.method == "given":
-        return "the pictures bring their alpha" + (", premultiplied" if cutter.premultiplied else "")
-    assert cutter.matte is not None
-    model = getattr(cutter.matte, "model", "")
-    return f"masks from {cutter.matte.name}{f' ({model}, licence {cutter.matte.licence})' if model else ''}"
-
-
-def _doubts(cutter: Cutter, reader: FrameReader) -> list[str]:
-    out = []
-    if reader.masks and cutter.masks is None:
-        out.append(
-            f"{len(reader.masks)} pictures named like masks lie beside {len(reader.files)} frames and were not used: "
-            "every frame needs one, named like it (0001.png, 0001_mask.png), and ingest.background = auto"
-        )
-    if cutter.background is not None and cutter.background.noise > UNEVEN:
-        out.append(
-            f"the background is not quite even (pixels stray by {cutter.background.noise:.0f} levels): look at the "
-            "masks in contact_sheet.png; alpha, or ingest.background = rembg, may do better"
-        )
-    return out
-
-
-def _mask_doubts(survey: Survey, rebuilt: set[int]) -> list[str]:
-    """Masks that do not fit those around them: what was done about them, or that somebody has to look."""
-    index = {shot.number: i for i, shot in enumerate(survey.shots)}
-    out = [
-        f"the mask of frame {index[n]} {s.reason}: it was rebuilt from its neighbours, look at it"
-        if n in rebuilt
-        else f"the mask of frame {index[n]} {s.reason}: look at it"
-        for n, s in survey.suspects.items()
-    ]
-    if len(out) <= SHOWN_SUSPECTS:
-        return out
-    rest = ", ".join(str(index[n]) for n in list(survey.suspects)[SHOWN_SUSPECTS:])
-    return [*out[:SHOWN_SUSPECTS], f"so do the masks of frames {rest}"]
-
-
-def _without_object(survey: Survey, rule: str) -> list[str]:
-    if not survey.empty:
-        return []
-    what = "skipped; the time they took stays" if rule == "skip" else "filled with the frame before"
-    shown = ", ".join(map(str, survey.empty[:SHOWN])) + (" ..." if len(survey.empty) > SHOWN else "")
-    return [f"{_count(len(survey.empty), 'frame')} without an object ({shown}): {what} (ingest.empty = {rule})"]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _contact_sheet(out: Path, frames: list[dict[str, Any]]) -> None:
-    """Up to 24 frames, evenly over the clip, on a checkerboard, each with its number and time."""
-    from v2m4.render.preview import contact_sheet, on_checker
-
-    picked = sorted({round(i) for i in np.linspace(0, len(frames) - 1, min(THUMBNAILS, len(frames)))})
-    thumbnails, labels = [], []
-    for index in picked:
-        image = formats.read_rgba(out / "frames" / f"{formats.frame_name(index)}.png")
-        scale = THUMBNAIL_PX / max(image.shape[:2])
-        height, width = (max(1, round(s * min(scale, 1))) for s in image.shape[:2])
-        thumbnails.append(on_checker(resize(image, width, height), 8))
-        labels.append(f"{index}  {frames[index]['time_s']:.3f} s")
-    formats.write_image(out / "contact_sheet.png", contact_sheet(thumbnails, 6, labels))
