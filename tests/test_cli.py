@@ -259,6 +259,7 @@ def test_the_table_is_in_order() -> None:
 def test_doctor_finds_the_core(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     import v2m4.doctor as doctor
 
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as if it were not installed
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
     for word in (
