@@ -134,10 +134,8 @@ class _Runner:
         ran = any(d.action != "keep" for d in decisions)
         if chosen[-1] is self.table[-1]:
             asset, report = self._publish(written, ran)
-        elif (
-            ran and self.walk.folders[self.table[-1].name].current is None
-        ):  # no asset yet whose report it would replace
-            report = self._write_report(written)
+        elif ran and self.walk.folders[self.table[-1].name].current is None:
+            report = self._write_report(written)  # of what there is so far; it would replace that of an asset
         summary = Summary(self.request.run_dir, tuple(decisions), time.monotonic() - start, asset, report)
         self.log.info(self._closing_line(summary))
         return summary

@@ -9,7 +9,7 @@ from v2m4.ingest.motion import Change
 
 
 def change(outline=0.02, bend=0.01, overlap=0.95, shift=(0.01, 0.0), turn=(0.01, 0.0)) -> Change:
-    return Change(overlap, outline, bend, shift, 0.0, turn)
+    return Change(overlap, outline, bend, shift, turn)
 
 
 GOOD = FrameFacts(length_px=400, area=60000, blur=0.45, spread=1.6)

@@ -25,7 +25,7 @@ def tiny(picture: np.ndarray, zoom: float = OBJECT_PX / 170):
 
 def test_nothing_changes():
     change = compare(tiny(frame()), tiny(frame()))
-    assert change.overlap == 1 and change.outline == 0 and change.bend < 1e-3 and change.lost < 0.02
+    assert change.overlap == 1 and change.outline == 0 and change.bend < 1e-3
     assert np.abs(change.shift).max() < 1e-6 and np.abs(change.turn).max() < 1e-3
 
 

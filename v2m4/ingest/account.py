@@ -10,7 +10,7 @@ import numpy as np
 
 from v2m4 import formats
 from v2m4.ingest.cutter import Cutter
-from v2m4.ingest.judge import Verdict
+from v2m4.ingest.judge import Verdict, listed
 from v2m4.ingest.keyframes import Chooser, anchor_scores
 from v2m4.ingest.passes import Finished, Survey
 from v2m4.protocols import Progress
@@ -21,8 +21,6 @@ THUMBNAILS = 24
 THUMBNAIL_PX = 192
 #: Doubtful masks that are described one by one.
 SHOWN_SUSPECTS = 6
-#: Frame numbers that are listed before "..." stands for the rest.
-SHOWN = 8
 #: Background noise in levels from which on a key is doubtful.
 UNEVEN = 6
 
@@ -127,8 +125,8 @@ def without_object(survey: Survey, rule: str) -> list[str]:
     if not survey.empty:
         return []
     what = "skipped; the time they took stays" if rule == "skip" else "filled with the frame before"
-    shown = ", ".join(map(str, survey.empty[:SHOWN])) + (" ..." if len(survey.empty) > SHOWN else "")
-    return [f"{_count(len(survey.empty), 'frame')} without an object ({shown}): {what} (ingest.empty = {rule})"]
+    frames = f"{_count(len(survey.empty), 'frame')} without an object ({listed(survey.empty)})"
+    return [f"{frames}: {what} (ingest.empty = {rule})"]
 
 
 def _count(number: int, what: str) -> str:

@@ -37,6 +37,12 @@ def box(mask: np.ndarray, margin: int) -> tuple[slice, slice]:
     return slice(top, bottom), slice(left, right)
 
 
+def overlap(a: np.ndarray, b: np.ndarray) -> float:
+    """Intersection over union of two masks (H,W) bool; 1 where both are empty."""
+    union = int((a | b).sum())
+    return int((a & b).sum()) / union if union else 1.0
+
+
 def depth_px(mask: np.ndarray) -> np.ndarray:
     """Distance in pixels from each pixel of the mask to the nearest one outside it (the picture's border is inside)."""
     import cv2

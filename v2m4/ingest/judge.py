@@ -181,5 +181,9 @@ def named(indices: Sequence[int], count: int, verb: str = " are") -> str:
     """ "2 of 9 frames (3, 4) are" or "all 9 frames are"."""
     if len(indices) == count:
         return f"all {count} frames{verb}" if count > 1 else f"the only frame{' is' if verb else ''}"
-    shown = ", ".join(map(str, indices[:SHOWN])) + (" ..." if len(indices) > SHOWN else "")
-    return f"{len(indices)} of {count} frames ({shown}){verb}"
+    return f"{len(indices)} of {count} frames ({listed(indices)}){verb}"
+
+
+def listed(indices: Sequence[int]) -> str:
+    """The first few, and "..." where there are more."""
+    return ", ".join(map(str, indices[:SHOWN])) + (" ..." if len(indices) > SHOWN else "")

@@ -16,7 +16,9 @@ from v2m4.ingest.motion import Change, Small, compare
 
 #: Longest time between two keyframes: texture and trust want to look now and then, however still the object stands.
 GAP_S = 1.0
-#: Longest time between two keyframes while the object moves, for a ``Limits.motion`` of 0.08 (longer in proportion),
+#: What may change between two keyframes (:class:`Limits`) unless the user says otherwise.
+OVERLAP, MOTION = 0.7, 0.08
+#: Longest time between two keyframes while the object moves, in proportion for another ``Limits.motion`` than MOTION,
 #: and the changes a second, in shares of what is allowed, from which on it does. Legs that pass each other hide their
 #: motion.
 MOVING_S, MOVING_PER_S = 0.1, 5.0
@@ -31,8 +33,8 @@ class Limits:
     Added up, because legs that have changed places look as if nothing had happened. ``most`` keyframes in all, 0 for
     any number. ``step`` above 0 takes every ``step``-th frame instead."""
 
-    overlap: float = 0.7
-    motion: float = 0.08
+    overlap: float = OVERLAP
+    motion: float = MOTION
     most: int = 0
     step: int = 0
 
@@ -78,7 +80,9 @@ class Chooser:
     def _share(self, change: Change, seconds: float) -> float:
         """How much of what is allowed a change in so many ``seconds`` uses up, and at least its share of the time."""
         share = self.limits.share(change)
-        return max(share, seconds / (MOVING_S * self.limits.motion / 0.08)) if share > MOVING_PER_S * seconds else share
+        return (
+            max(share, seconds / (MOVING_S * self.limits.motion / MOTION)) if share > MOVING_PER_S * seconds else share
+        )
 
     def _strays(self, frame: Small, here: np.ndarray) -> bool:
         """Whether the way from the keyframe to ``here`` takes too long or leaves the straight line."""
@@ -91,7 +95,7 @@ class Chooser:
         """(keyframes, the rule in words)."""
         count, limits = len(self._times), self.limits
         if limits.step:
-            keys, rule = every(count, limits.step), _every_rule(limits.step, "ingest.keyframe_step")
+            keys, rule = every(count, limits.step), _every_rule(limits.step)
         else:
             keys = sorted({*self._keys, count - 1})
             rule = (
@@ -111,10 +115,9 @@ class Chooser:
         return sorted({int(np.abs(used - goal).argmin()) for goal in goals})
 
 
-def _every_rule(step: int, option: str) -> str:
-    if step == 1:
-        return f"all frames ({option} = 1)"
-    return f"one in {step} frames, and the last ({option} = {step})"
+def _every_rule(step: int) -> str:
+    what = "all frames" if step == 1 else f"one in {step} frames, and the last"
+    return f"{what} (ingest.keyframe_step = {step})"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from v2m4.flow import fetch, flow
-from v2m4.ingest.edges import box, has_object
+from v2m4.ingest.edges import box, has_object, overlap
 from v2m4.ingest.watch import AREA_FACTOR
 
 #: Bad masks in a row that are rebuilt; over more frames the flow goes astray.
@@ -76,7 +76,8 @@ def rebuild(run: list[Masked]) -> Iterator[Mended]:
     for i in range(1, len(run)):
         forward.append(fetch(forward[-1], _steps(greys[i], greys[i - 1], forward[-1].shape)))
         back.append(fetch(back[-1], _steps(greys[-1 - i], greys[-i], back[-1].shape)))
-    if min(_overlap(forward[-1], masks[-1][region]), _overlap(back[-1], masks[0][region])) < ROUND_TRIP:
+    trips = (forward[-1], masks[-1][region]), (back[-1], masks[0][region])
+    if min(overlap(a > 127, b > 127) for a, b in trips) < ROUND_TRIP:
         return
     back.reverse()
     for i in range(1, len(run) - 1):
@@ -145,9 +146,3 @@ def _agrees(here: np.ndarray, there: np.ndarray, steps: np.ndarray) -> np.ndarra
     stray = cv2.blur(cv2.absdiff(here, fetch(there, small)), (5, 5))
     size = (steps.shape[1], steps.shape[0])
     return np.asarray(cv2.resize(stray, size, interpolation=cv2.INTER_LINEAR) < STRAY)
-
-
-def _overlap(a: np.ndarray, b: np.ndarray) -> float:
-    a, b = a > 127, b > 127
-    union = int((a | b).sum())
-    return int((a & b).sum()) / union if union else 1.0

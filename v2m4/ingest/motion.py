@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from v2m4.flow import fetch, flow
-from v2m4.ingest.edges import box
+from v2m4.ingest.edges import box, overlap
 
 OBJECT_PX = 128
 #: Room around the object that the flow may look into.
@@ -66,14 +66,13 @@ class Change:
     """From one frame to another. ``overlap``: of the outlines, laid onto each other, intersection over union.
     ``outline``: how far they are apart, at the 95th percentile along them: a leg counts as much as the body there.
     ``bend``: how far the surface moves, the object's shift aside, at its 90th percentile. ``shift`` (2,): of the whole
-    object (x, y). ``lost``: share of the surface not found again. ``turn`` (2,): radians about the vertical and the
+    object (x, y). ``turn`` (2,): radians about the vertical and the
     horizontal axis, read from the surface's motion against the outline's. Lengths in shares of the object's."""
 
     overlap: float
     outline: float
     bend: float
     shift: tuple[float, float]
-    lost: float
     turn: tuple[float, float]
 
 
@@ -116,15 +115,19 @@ def compare(a: Small, b: Small) -> Change:
     astray = _length(there + fetch(back, there))
     found = first_mask & (astray < _ASTRAY_PX + _ASTRAY_SHARE * _length(there))
     length = max(a.length, b.length)
-    lost = 1 - float(found.sum()) / max(int(first_mask.sum()), 1)
     steps = there[found] if found.any() else np.zeros((1, 2), np.float32)
     middle = np.median(steps, 0)
     bend = float(np.percentile(_length(steps - middle), 90)) / length
     shift = (b.centre - a.centre) / length
     turn = middle / (_ROUND * (a.half_size + b.half_size) / 2)
-    overlap = int((first_mask & second_mask).sum()) / max(int((first_mask | second_mask).sum()), 1)
     outline = _apart(first_mask, second_mask) / length
-    return Change(overlap, outline, bend, (float(shift[0]), float(shift[1])), lost, (float(turn[0]), float(turn[1])))
+    return Change(
+        overlap=overlap(first_mask, second_mask),
+        outline=outline,
+        bend=bend,
+        shift=(float(shift[0]), float(shift[1])),
+        turn=(float(turn[0]), float(turn[1])),
+    )
 
 
 def _shifted(grey: np.ndarray, mask: np.ndarray, by: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -84,7 +84,7 @@ class Passes:
         self.mended = Alphas(self.ctx.out / "mended")
 
     @property
-    def follows(self) -> bool:
+    def one_of_several(self) -> bool:
         return self.tracker.which != "all"
 
     def _pictures(self, label: str) -> Iterator[Picture]:
@@ -100,7 +100,7 @@ class Passes:
     def survey(self) -> Survey:
         """Find the object in every picture, and the masks that do not fit those around them."""
         out, watch, watched = Survey(), MaskWatch(), []
-        workers = 1 if self.follows or self.cutter.in_order else WORKERS
+        workers = 1 if self.one_of_several or self.cutter.in_order else WORKERS
         pictures = self._pictures("find the object")
         for picture, found in ahead(pictures, self._find, workers):
             if found is not None:
@@ -130,14 +130,14 @@ class Passes:
         try:
             cut = self.cutter.cut(picture, label)
             alpha = cut.alpha()
-            if self.follows:
+            if self.one_of_several:
                 alpha = self.tracker.keep(alpha, label)
                 cut = cut.only(alpha)
         except NoObject:
             if self.empty == "fail":
                 raise
             return None
-        if self.follows or self.cutter.in_order:
+        if self.one_of_several or self.cutter.in_order:
             self.found.write(picture.index, alpha)
         return cut, small_mask(alpha)
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from v2m4.ingest.edges import overlap
+
 #: Longer side of the small masks that are kept and compared.
 SMALL_PX = 64
 #: Frames on either side that a mask is compared with.
@@ -94,11 +96,5 @@ class MaskWatch:
 
     def _elsewhere(self, before: int, here: int, after: int) -> bool:
         a, b, c = (self._small[k] for k in (before, here, after))
-        together = _overlap(a, c)
-        return together > TOGETHER and max(_overlap(b, a), _overlap(b, c)) < APART * together
-
-
-def _overlap(a: np.ndarray, b: np.ndarray) -> float:
-    """Intersection over union."""
-    union = int((a | b).sum())
-    return int((a & b).sum()) / union if union else 1.0
+        together = overlap(a, c)
+        return together > TOGETHER and max(overlap(b, a), overlap(b, c)) < APART * together

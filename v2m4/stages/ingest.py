@@ -34,7 +34,7 @@ from v2m4.ingest import account
 from v2m4.ingest.crop import full_picture, square_around, union
 from v2m4.ingest.cutter import Cutter, has_cut_out, is_premultiplied
 from v2m4.ingest.judge import judge
-from v2m4.ingest.keyframes import Chooser, Limits
+from v2m4.ingest.keyframes import MOTION, OVERLAP, Chooser, Limits
 from v2m4.ingest.objects import ObjectTracker
 from v2m4.ingest.passes import Passes, Shot
 from v2m4.masks import Masks, by_name, paired
@@ -55,13 +55,13 @@ class IngestOptions:
         None, "rate of a folder of pictures (24 without); a video is resampled to it", minimum=0.01, maximum=1000
     )
     keyframe_motion: float = opt(
-        0.08,
+        MOTION,
         "motion that may add up from keyframe to keyframe, as a share of the object's length",
         minimum=0.001,
         maximum=10,
     )
     keyframe_overlap: float = opt(
-        0.7,
+        OVERLAP,
         "overlap of neighbouring keyframes' outlines, the change from frame to frame added up",
         minimum=0,
         maximum=1,
