@@ -55,6 +55,41 @@ class Matte(Protocol):
         ...
 
 
+class ImageMetric(Protocol):
+    """How different two pictures look, 0 when they are the same; what is optimised is never what judges the result."""
+
+    name: str
+    licence: str
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        """``a`` (N,H,W,4) float32, colours in [0, 1] premultiplied by coverage, and coverage, as :func:`render` gives
+        them; ``b`` the same, or (1,H,W,4) to compare all with one -> distances (N,), differentiable in both."""
+        ...
+
+
+@dataclass(frozen=True)
+class PointMaps:
+    """The surface that N pictures of one still scene show, as a network sees it.
+
+    ``points`` (N,H,W,3) float32 of every pixel of the pictures as given, all in one frame of reference that is any
+    similarity away from the true one; ``confidence`` (N,H,W) float32, larger is surer, 0 where there is nothing.
+    """
+
+    points: np.ndarray
+    confidence: np.ndarray
+
+
+class StereoModel(Protocol):
+    """Pictures of one still scene in, their surfaces in one frame of reference out (DUSt3R, VGGT)."""
+
+    name: str
+    licence: str
+
+    def point_maps(self, images: np.ndarray) -> PointMaps:
+        """``images`` (N,S,S,3) uint8 sRGB, square, N >= 2 -> one point a pixel of each."""
+        ...
+
+
 @dataclass(frozen=True)
 class Fragments:
     """What a rasteriser found at each pixel centre of N pictures.
