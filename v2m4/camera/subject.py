@@ -85,6 +85,16 @@ class Subject:
             parts.append(drawn)
         return np.concatenate(parts)
 
+    def points(self, rotations: np.ndarray, positions: np.ndarray, K: np.ndarray, size: int) -> np.ndarray:
+        """(N,S,S,3) float32: the point of the mesh, about its centre, that each pixel centre shows; NaN where none."""
+        out = np.full((len(rotations), size, size, 3), np.nan, np.float32)
+        corners = self.vertices[self.faces].astype(np.float32)
+        for part in _parts(len(rotations), size):
+            found = ZBuffer().rasterize(self.placed(rotations[part], positions[part]), self.faces, K, size, size)
+            hit = found.face >= 0
+            out[part][hit] = np.einsum("pk,pkc->pc", found.barycentric[hit], corners[found.face[hit]])
+        return out
+
     def _draw(self, rotations: np.ndarray, positions: np.ndarray, K: np.ndarray, size: int) -> np.ndarray:
         out = np.zeros((len(rotations), size, size, 4), np.float32)
         if self.colors is None:
