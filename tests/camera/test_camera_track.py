@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from v2m4.camera.keyframe import Hypothesis
-from v2m4.camera.track import Placement, between, bridged, choose, confidence, merged, trusted, warm_starts
+from v2m4.camera.track import Placement, between, bridged, choose, confidence, doubts, merged, warm_starts
 from v2m4.transforms import rotation_angle_deg, rotation_from_vector
 
 
@@ -38,7 +38,7 @@ def test_a_weak_flip_is_overruled_and_a_clear_one_is_not() -> None:
 def test_neighbours_are_starts_only_where_they_say_something_new() -> None:
     chosen = [_hypothesis(0, 0.9), _hypothesis(100, 0.7), _hypothesis(4, 0.9)]
     starts = warm_starts(chosen, [[h] for h in chosen])
-    assert [len(s) for s in starts] == [1, 1, 1]  # the two neighbours of frame 1 agree: one start is enough
+    assert [len(s) for s in starts] == [0, 1, 0]  # the two neighbours of frame 1 agree; it is not trusted itself
     assert rotation_angle_deg(starts[1][0], _yaw(0)) < 1e-9
     close = [_hypothesis(3 * k, 0.9) for k in range(3)]
     assert [len(s) for s in warm_starts(close, [[h] for h in close])] == [0, 0, 0]
@@ -49,12 +49,27 @@ def test_merging_keeps_the_better_of_two_that_are_close() -> None:
     assert [h.iou for h in out] == [0.9, 0.7]
 
 
-def test_an_outlier_is_not_trusted() -> None:
-    ious = [0.91, 0.9, 0.92, 0.6, 0.9, 0.89, 0.91]
-    assert trusted([_hypothesis(0, i) for i in ious]).tolist() == [True, True, True, False, True, True, True]
-    assert not trusted([_hypothesis(0, 0.3)])[0]
-    colors = [0.8, 0.78, 0.82, 0.1, 0.79]
-    assert trusted([_hypothesis(0, 0.9, c) for c in colors]).tolist() == [True, True, True, False, True]
+def test_an_outlier_is_not_trusted_and_the_reason_is_said() -> None:
+    found = doubts([_hypothesis(0, iou) for iou in [0.91, 0.9, 0.92, 0.6, 0.9, 0.89, 0.91]])
+    assert [bool(d) for d in found] == [k == 3 for k in range(7)]
+    assert found[3] == "silhouettes agree to 0.60, in the clip to 0.90"
+    assert doubts([_hypothesis(0, 0.3)]) == ["silhouettes agree to 0.30 only"]
+    found = doubts([_hypothesis(0, 0.9, color) for color in [0.8, 0.78, 0.82, 0.1, 0.79]])
+    assert [bool(d) for d in found] == [k == 3 for k in range(5)]
+    assert "colours" in found[3]
+
+
+def test_a_bad_keyframe_is_started_from_the_trusted_ones_on_both_sides_and_from_between() -> None:
+    turns, bad = [0, 10, 100, -120, 40, 50], (2, 3)
+    chosen = [_hypothesis(turn, 0.5 if k in bad else 0.9) for k, turn in enumerate(turns)]
+    starts = warm_starts(chosen, [[h] for h in chosen])
+    assert [len(s) for s in starts] == [0, 1, 2, 2, 1, 0]  # what lies between is within 15 degrees of one side
+    for k in bad:
+        assert rotation_angle_deg(starts[k][0], _yaw(10)) < 1e-6
+        assert rotation_angle_deg(starts[k][1], _yaw(40)) < 1e-6
+    wide = [_hypothesis(0, 0.9), _hypothesis(170, 0.4), _hypothesis(60, 0.9)]
+    middle = warm_starts(wide, [[h] for h in wide])[1][2]
+    assert rotation_angle_deg(middle, _yaw(30)) < 1e-6
 
 
 def test_confidence_falls_with_the_silhouette_and_with_a_rival() -> None:

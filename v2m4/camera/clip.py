@@ -14,14 +14,23 @@ from v2m4.types import Mesh
 
 @dataclass(frozen=True)
 class KeyframePose:
-    """``world_to_camera`` (4,4) rigid, from the mesh's own frame times ``scale``: x_camera = it @ (scale * x_mesh)."""
+    """``world_to_camera`` (4,4) rigid, from the mesh's own frame times ``scale``: x_camera = it @ (scale * x_mesh).
+
+    ``found`` says what brought the pose up: "search", "stereo", "neighbours", or "bridged" for one that lies between its
+    trusted neighbours because of the ``reason`` (empty when trusted).
+    """
 
     world_to_camera: np.ndarray
     scale: float
     iou: float
     score: float
     confidence: float
-    trusted: bool
+    found: str
+    reason: str
+
+    @property
+    def trusted(self) -> bool:
+        return not self.reason
 
     @property
     def matrix(self) -> np.ndarray:
@@ -37,7 +46,8 @@ def assemble(
     Keyframes that are not trusted get the pose between their trusted neighbours.
     """
     chosen = [options[k] for options, k in zip(known, track.choose(known), strict=True)]
-    good = track.trusted(chosen)
+    doubts = track.doubts(chosen)
+    good = np.array([not doubt for doubt in doubts])
     centres = np.stack([h.centre for h in chosen])
     apparent = np.array([h.position[2] for h in chosen])
     split = distance.split(apparent, meshes, times_s, good, smooth_s)
@@ -52,5 +62,6 @@ def assemble(
         rotation = placed.rotations[k]
         pose = rigid(rotation, placed.positions[k] - scale[k] * rotation @ centres[k])
         sure = track.confidence(h, known[k]) if good[k] else 0.0
-        poses.append(KeyframePose(pose, float(scale[k]), h.iou, h.score, sure, bool(good[k])))
+        found = h.found if good[k] or not good.any() else "bridged"
+        poses.append(KeyframePose(pose, float(scale[k]), h.iou, h.score, sure, found, doubts[k]))
     return poses, split.measure

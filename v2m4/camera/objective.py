@@ -15,6 +15,8 @@ from v2m4.camera.view import View, color_spread
 
 #: Share of the colour agreement in a score, beside the silhouette's IoU.
 COLOR_WEIGHT = 0.35
+#: What a unit of a picture metric's distance costs, where one is asked.
+METRIC_WEIGHT = 0.35
 #: Colour contrast (standard deviation, 1 = black to white) under which the colour agreement fades out.
 CONTRAST_FLOOR = 0.04
 #: What a score loses at most to each of: a camera that hangs upside down, a camera right above or below. Generators

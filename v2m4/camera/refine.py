@@ -1,7 +1,9 @@
 """The gradient step: Gauss-Newton on rotation, position and distance against silhouette and colour.
 
-The residual is the blurred difference of drawing and frame, a coverage channel and three colour channels that are free
-of tint and exposure. Blur plays the part of a distance transform: a rim that is some pixels off pulls. A small turn of
+The residual is the blurred difference of drawing and frame: a silhouette channel and three colour channels that are
+free of tint and exposure. In the coarse round the silhouette is a distance transform cut off at some pixels, so that a
+rim far off still pulls (it brings home 76 of 100 starts that are 45 degrees off, where blur alone brings 71); in the
+finer ones it is coverage, whose blur pulls far enough and which thin parts cannot mislead. A small turn of
 the camera or a small change of distance moves the picture of the object as a whole, so four of the six derivatives are
 plain image gradients; only the two turns that show another side of the object are drawn, as central differences.
 That makes an iteration five small z-buffer drawings, some twenty times cheaper than a differentiable rendering with its
@@ -23,20 +25,24 @@ from v2m4.camera.view import View, color_spread, mean_color
 from v2m4.transforms import rotation_from_vector
 
 #: Weight of a colour channel beside the coverage channel; colours are scaled to unit contrast first.
-COLOR_CHANNEL = 0.15
+COLOR_CHANNEL = 0.5
+#: Shading, tint and blur change colours by about this much: with less contrast than this, colour counts little.
+CONTRAST_FLOOR = 0.1
 #: Residuals beyond this count less and less (Geman-McClure): a limb the generator forgot must not turn the object.
-ROBUST = 0.35
+ROBUST = 0.6
 #: A drawing's contrast counts as at least this share of the frame's when the two are brought to one contrast.
 LEAST_CONTRAST = 0.3
 
 
 @dataclass(frozen=True)
 class Level:
-    """One round: picture ``size`` and ``blur`` (standard deviation) in pixels, at most ``iterations`` steps."""
+    """One round: picture ``size``, ``blur`` (standard deviation) and ``reach`` of the distance transform in pixels (0:
+    coverage instead), at most ``iterations`` steps."""
 
     size: int
     blur: float
     iterations: int
+    reach: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Poses:
 
 def refine(view: View, subject: Subject, poses: Poses, level: Level, use_color: bool = True) -> Poses:
     """Refine N poses at one level; the cost of each is never higher than at the start."""
-    target = _Target.of(view.resized(level.size), level.blur, use_color and subject.colors is not None)
+    target = _Target.of(view.resized(level.size), level, use_color and subject.colors is not None)
     count = len(poses.rotations)
     damping = np.full(count, 1e-2)
     best = replace(poses, costs=np.full(count, np.inf))
@@ -105,18 +111,21 @@ def _moved(poses: Poses, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class _Target:
-    """What a drawing is compared with at one level. ``goal`` (S,S,C) is blurred."""
+    """What a drawing is compared with at one level. ``goal`` (S,S,C) is blurred; ``weight`` of a colour channel, 0 where
+    only silhouettes are compared."""
 
     view: View
     goal: np.ndarray
     blur: float
-    color: bool
+    reach: float
+    weight: float
 
     @classmethod
-    def of(cls, view: View, blur: float, color: bool) -> _Target:
+    def of(cls, view: View, level: Level, color: bool) -> _Target:
         color = color and view.contrast > 0.01
-        goal = _features(view.pixels, mean_color(view.pixels), view.contrast, color)
-        return cls(view, _blurred(goal * view.inside[..., None], blur), blur, color)
+        weight = COLOR_CHANNEL * view.contrast**2 / (view.contrast**2 + CONTRAST_FLOOR**2) if color else 0.0
+        goal = _features(view.pixels, mean_color(view.pixels), view.contrast, weight, level.reach)
+        return cls(view, _blurred(goal * view.inside[..., None], level.blur), level.blur, level.reach, weight)
 
     def draw(self, subject: Subject, rotations: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Blurred features (N,S,S,C) of the drawings, and the drawings (N,S,S,4)."""
@@ -125,8 +134,8 @@ class _Target:
 
     def features(self, image: np.ndarray, base: np.ndarray) -> np.ndarray:
         """(S,S,C) of a drawing, free of the tint and the exposure of ``base`` (S,S,4); 0 past the edge of the frame."""
-        spread = max(color_spread(base), LEAST_CONTRAST * self.view.contrast) if self.color else 1.0
-        return _features(image, mean_color(base), spread, self.color) * self.view.inside[..., None]
+        spread = max(color_spread(base), LEAST_CONTRAST * self.view.contrast) if self.weight else 1.0
+        return _features(image, mean_color(base), spread, self.weight, self.reach) * self.view.inside[..., None]
 
     def residual(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residual (S,S,C) and its robust weight (S,S,1)."""
@@ -185,13 +194,26 @@ class _Target:
         return [roll, -focal * grad_x, -focal * grad_y, grad_x * x + grad_y * y]
 
 
-def _features(pixels: np.ndarray, mean: np.ndarray, spread: float, color: bool) -> np.ndarray:
-    """Coverage, and colour about its mean in units of its contrast: (S,S,1) or (S,S,4) float32."""
+def _features(pixels: np.ndarray, mean: np.ndarray, spread: float, weight: float, reach: float) -> np.ndarray:
+    """Silhouette, and colour about its mean in units of its contrast: (S,S,1) or (S,S,4) float32."""
     coverage = pixels[..., 3:]
-    if not color:
-        return coverage
+    silhouette = _near_rim(pixels[..., 3], reach) if reach else coverage
+    if not weight:
+        return silhouette
     centred = (pixels[..., :3] - coverage * mean.astype(np.float32)) / np.float32(max(spread, 1e-3))
-    return np.concatenate([coverage, COLOR_CHANNEL * centred], -1).astype(np.float32)
+    return np.concatenate([silhouette, weight * centred], -1).astype(np.float32)
+
+
+def _near_rim(coverage: np.ndarray, reach: float) -> np.ndarray:
+    """(S,S,1): signed distance to the rim of the silhouette, from 0 at ``reach`` pixels outside to 1 at as many inside;
+    0 everywhere where there is no silhouette."""
+    solid = (coverage > 0.5).astype(np.uint8)
+    if not solid.any():
+        return np.zeros((*solid.shape, 1), np.float32)
+    padded = np.pad(solid, 1)  # distances inside count to the edge of the picture, too
+    inside = cv2.distanceTransform(padded, cv2.DIST_L2, 3)[1:-1, 1:-1]
+    signed = inside - cv2.distanceTransform(1 - solid, cv2.DIST_L2, 3)
+    return (np.clip(signed / reach, -1, 1) * 0.5 + 0.5)[..., None].astype(np.float32)
 
 
 def _blurred(image: np.ndarray, sigma: float) -> np.ndarray:

@@ -41,14 +41,19 @@ def choose(hypotheses: list[list[Hypothesis]]) -> list[int]:
 
 
 def warm_starts(chosen: list[Hypothesis], known: list[list[Hypothesis]], new_deg: float = 15.0) -> list[np.ndarray]:
-    """For each keyframe, rotations (N,3,3) of its neighbours that none of its own hypotheses is close to."""
+    """For each keyframe, rotations (N,3,3) that none of its own hypotheses is close to: those of the nearest keyframes
+    to be trusted before and after it, and for one that is not trusted itself what lies between the two."""
+    good = np.flatnonzero([not doubt for doubt in doubts(chosen)])
     out = []
     for k, own in enumerate(known):
+        before, after = good[good < k], good[good > k]
+        sides = [*before[-1:], *after[:1]] if len(good) else [n for n in (k - 1, k + 1) if 0 <= n < len(chosen)]
+        offered = [chosen[n].rotation for n in sides]
+        if len(before) and len(after) and k not in good:
+            a, b = before[-1], after[0]
+            offered.append(between(chosen[a].rotation, chosen[b].rotation, (k - a) / (b - a)))
         starts: list[np.ndarray] = []
-        for n in (k - 1, k + 1):
-            if not 0 <= n < len(chosen):
-                continue
-            candidate = chosen[n].rotation
+        for candidate in offered:
             near = [h.rotation for h in own] + starts
             if all(rotation_angle_deg(candidate, r) > new_deg for r in near):
                 starts.append(candidate)
@@ -65,10 +70,22 @@ def merged(own: list[Hypothesis], more: list[Hypothesis], merge_deg: float) -> l
     return out
 
 
-def trusted(chosen: list[Hypothesis]) -> np.ndarray:
-    """(K,) bool: which poses agree with their frame about as well as those of the rest of the clip."""
+def doubts(chosen: list[Hypothesis]) -> list[str]:
+    """Why a pose is not to be trusted, empty where it is: it agrees with its frame much worse than those of the rest of
+    the clip with theirs, or hardly at all."""
     iou, color = np.array([h.iou for h in chosen]), np.array([h.color for h in chosen])
-    return (iou >= IOU_FLOOR) & ~_outliers(iou, IOU_DROP) & ~_outliers(color, COLOR_DROP)
+    usual = {"silhouettes": float(np.median(iou)), "colours": float(np.median(color))}
+    out = []
+    for k, (outline, paint) in enumerate(zip(_outliers(iou, IOU_DROP), _outliers(color, COLOR_DROP), strict=True)):
+        reasons = []
+        if outline:
+            reasons.append(f"silhouettes agree to {iou[k]:.2f}, in the clip to {usual['silhouettes']:.2f}")
+        elif iou[k] < IOU_FLOOR:
+            reasons.append(f"silhouettes agree to {iou[k]:.2f} only")
+        if paint:
+            reasons.append(f"colours agree to {color[k]:.2f}, in the clip to {usual['colours']:.2f}")
+        out.append("; ".join(reasons))
+    return out
 
 
 def _outliers(values: np.ndarray, drop: float) -> np.ndarray:

@@ -20,10 +20,20 @@ MATTES = {
     "rembg": "v2m4.models.rembg:Rembg",
     "sam2": "v2m4.models.sam2:Sam2",
 }
+METRICS = {
+    "structure": "v2m4.models.structure:Structure",
+    "features": "v2m4.models.features:Features",
+    "lpips": "v2m4.models.lpips:Lpips",
+    "dreamsim": "v2m4.models.dreamsim:DreamSim",
+}
+STEREO = {
+    "dust3r": "v2m4.models.dust3r:Dust3r",
+    "vggt": "v2m4.models.vggt:Vggt",
+}
 
 
 def load(kind: dict[str, str], name: str) -> Any:
-    """The class behind a name of ``GENERATORS`` or ``MATTES``, or behind your own ``"module:Class"``.
+    """The class behind a name of one of the dicts above, or behind your own ``"module:Class"``.
 
     ConfigError when there is no such name, module or class. What the class itself needs it imports when it is called.
     """

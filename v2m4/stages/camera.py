@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from v2m4 import formats
+from v2m4 import formats, models
 from v2m4.config import opt
 from v2m4.errors import InputError
 from v2m4.protocols import StageContext
@@ -43,8 +43,17 @@ class CameraOptions:
     search_size: int = opt(64, "side of the pictures compared in the search, in pixels", minimum=24, maximum=256)
     refine_size: int = opt(256, "side of the pictures of the last refinement, in pixels", minimum=64, maximum=1024)
     hypotheses: int = opt(6, "poses of each keyframe that are refined", minimum=1, maximum=64)
-    iterations: int = opt(8, "Gauss-Newton steps in each of the three rounds of refinement; 0 leaves it out", minimum=0)
-    neighbour_rounds: int = opt(2, "how often neighbouring keyframes give each other starts", minimum=0, maximum=10)
+    guess_rounds: int = opt(
+        2, "how often drawing and frame are matched for a first guess; 0 leaves it out", minimum=0, maximum=10
+    )
+    stereo: str = opt("none", "a network that guesses too: none, dust3r, vggt, or your own package.module:Class")
+    particles: int = opt(0, "particles of a swarm around each hypothesis; 0 leaves it out", minimum=0, maximum=10000)
+    swarm_iterations: int = opt(10, "how often the particles move", minimum=1, maximum=1000)
+    iterations: int = opt(8, "Gauss-Newton steps in each round of refinement; 0 leaves it out", minimum=0)
+    metric: str = opt(
+        "none", "a picture metric beside silhouette and colour: none, structure, features, lpips, dreamsim, or your own"
+    )
+    neighbour_rounds: int = opt(2, "how often trusted keyframes give the others starts", minimum=0, maximum=10)
     smooth_s: float = opt(
         2.0, "changes of distance faster than this many seconds belong to the meshes' scale", minimum=0.0
     )
@@ -94,10 +103,10 @@ def _hypotheses(
     """Every keyframe on its own, then with its neighbours' poses as further starts."""
     from v2m4.camera import keyframe, track
 
-    how = _settings(options)
+    how = _settings(ctx, options)
     known = []
     for k in ctx.track(meshes, "camera search"):
-        solve = partial(keyframe.solve, clip.frame(k).image, meshes[k], K, how)
+        solve = partial(keyframe.solve, clip.frame(k).image, meshes[k], K, how, seed=ctx.seed_for(k))
         try:
             known.append(_kept(_saved_path(ctx, k, 0), solve))
         except InputError as error:
@@ -108,20 +117,35 @@ def _hypotheses(
         busy = {k: n for n, k in enumerate(meshes) if len(starts[n])}
         for k in ctx.track(busy, f"neighbours, round {number}"):
             n = busy[k]
-            solve = partial(keyframe.solve_from, clip.frame(k).image, meshes[k], K, how, starts[n])
+            solve = partial(
+                keyframe.solve_from, clip.frame(k).image, meshes[k], K, how, starts[n], seed=ctx.seed_for(k)
+            )
             known[n] = track.merged(known[n], _kept(_saved_path(ctx, k, number), solve), how.merge_deg)
     return known
 
 
-def _settings(options: CameraOptions) -> KeyframeOptions:
+def _settings(ctx: StageContext, options: CameraOptions) -> KeyframeOptions:
     from v2m4.camera.keyframe import KeyframeOptions
     from v2m4.camera.refine import Level
     from v2m4.camera.search import SearchOptions
+    from v2m4.camera.swarm import SwarmOptions
 
-    search = SearchOptions(options.directions, options.rolls, options.search_size, options.hypotheses)
     size, steps = options.refine_size, options.iterations
-    levels = (Level(max(size // 4, 48), 2.5, steps), Level(max(size // 2, 64), 2.0, steps), Level(size, 2.0, steps))
-    return KeyframeOptions(search, levels)
+    return KeyframeOptions(
+        search=SearchOptions(options.directions, options.rolls, options.search_size, options.hypotheses),
+        coarse=Level(max(size // 4, 48), 2.5, steps, reach=6.0),
+        guess_rounds=options.guess_rounds,
+        guess_size=max(size // 2, 64),
+        swarm=SwarmOptions(options.particles, options.swarm_iterations) if options.particles else None,
+        levels=(Level(max(size // 2, 64), 2.0, steps), Level(size, 2.0, steps)),
+        stereo=_network(models.STEREO, options.stereo, ctx),
+        metric=_network(models.METRICS, options.metric, ctx),
+    )
+
+
+def _network(kind: dict[str, str], name: str, ctx: StageContext) -> Any:
+    """The network behind a name, loaded; None for "none"."""
+    return None if name == "none" else models.load(kind, name)(weights_dir=ctx.weights_dir, device=ctx.device)
 
 
 def _saved_path(ctx: StageContext, keyframe: int, number: int) -> Path:
@@ -145,7 +169,7 @@ def _report(ctx: StageContext, keyframes: list[int], poses: list[KeyframePose], 
         ctx.log.info(f"camera: the meshes' {measure} tells their scale from the distance")
     for k, pose in zip(keyframes, poses, strict=True):
         if not pose.trusted:
-            ctx.log.warning(f"frame {k}: the pose does not fit (IoU {pose.iou:.2f}) and is taken from its neighbours")
+            ctx.log.warning(f"frame {k}: the pose is taken from its neighbours: {pose.reason}")
 
 
 def _write_overlay(path: Path, clip: Clip, k: int, mesh: Mesh, K: np.ndarray, pose: KeyframePose) -> None:
@@ -172,6 +196,8 @@ def _write(
             "score": round(p.score, 6),
             "confidence": round(p.confidence, 6),
             "trusted": p.trusted,
+            "found": p.found,
+            "reason": p.reason,
         }
         for k, p in zip(keyframes, poses, strict=True)
     ]
