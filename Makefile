@@ -19,6 +19,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	$(PIP) install --quiet --no-deps mini-dust3r==0.1.2  # with what it needs for a web page it would be 1 GB
 	touch $@
 
 tests/export/node_modules: tests/export/package.json

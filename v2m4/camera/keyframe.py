@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 
 import numpy as np
 
-from v2m4.camera import correspond, swarm
+from v2m4.camera import correspond, stereo, swarm
 from v2m4.camera.objective import COLOR_WEIGHT, METRIC_WEIGHT, Agreement, agreement
 from v2m4.camera.refine import Level, Poses, refine
 from v2m4.camera.search import SearchOptions, fit_positions, search
@@ -29,7 +30,7 @@ class KeyframeOptions:
     """
 
     search: SearchOptions = field(default_factory=SearchOptions)
-    coarse: Level = Level(64, 2.5, 8, reach=6.0)
+    coarse: Level = field(default_factory=partial(Level, 64, 2.5, 8, 6.0))
     guess_rounds: int = 2
     guess_size: int = 128
     swarm: SwarmOptions | None = None
@@ -101,8 +102,6 @@ def solve(image: np.ndarray, mesh: Mesh, K: np.ndarray, options: KeyframeOptions
     positions = np.stack([s.position for s in samples])
     found = ["search"] * len(samples)
     if options.stereo is not None:
-        from v2m4.camera import stereo
-
         more = stereo.guess(view, subject, rotations, positions, options.stereo)
         rotations, positions = np.concatenate([rotations, more[0]]), np.concatenate([positions, more[1]])
         found += ["stereo"] * len(more[0])
@@ -123,7 +122,7 @@ def solve_from(
 
 
 def _refined(view: View, subject: Subject, start: _Candidates, options: KeyframeOptions, seed: int) -> list[Hypothesis]:
-    now, agreed = start, []
+    now, agreed = start, list[Agreement]()
     if options.guess_rounds:
         small, lighter = _at(view, subject, options.guess_size)
         poses = now.poses

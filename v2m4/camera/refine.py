@@ -111,8 +111,8 @@ def _moved(poses: Poses, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class _Target:
-    """What a drawing is compared with at one level. ``goal`` (S,S,C) is blurred; ``weight`` of a colour channel, 0 where
-    only silhouettes are compared."""
+    """What a drawing is compared with at one level. ``goal`` (S,S,C) is blurred; ``weight`` of a colour channel, 0
+    where only silhouettes are compared."""
 
     view: View
     goal: np.ndarray

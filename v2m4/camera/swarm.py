@@ -7,6 +7,9 @@ the silhouette, so no particle is wasted on them.
 
 from __future__ import annotations
 
+import logging.config
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +25,8 @@ from v2m4.transforms import rotation_from_vector
 @dataclass(frozen=True)
 class SwarmOptions:
     """``particles`` move ``iterations`` times, within ``reach_deg`` of the hypothesis about each axis, in pictures of
-    ``size`` pixels. ``inertia``, ``own`` and ``common`` weigh a particle's last step, the pull of its own best place and
-    that of the best place of all."""
+    ``size`` pixels. ``inertia``, ``own`` and ``common`` weigh a particle's last step, the pull of its own best place
+    and that of the best place of all."""
 
     particles: int = 24
     iterations: int = 10
@@ -38,6 +41,25 @@ def improve(
     view: View, subject: Subject, rotations: np.ndarray, positions: np.ndarray, options: SwarmOptions, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best pose (N,3,3), (N,3) that a swarm around each of the poses finds. MissingBackend without pyswarms."""
+    with no_log_file():
+        return _improved(view, subject, rotations, positions, options, seed)
+
+
+@contextmanager
+def no_log_file() -> Iterator[None]:
+    """pyswarms sets up logging for the whole process, with a file in the current folder, on import and on use: neither
+    is its to have."""
+    before = logging.config.dictConfig
+    logging.config.dictConfig = lambda *_: None
+    try:
+        yield
+    finally:
+        logging.config.dictConfig = before
+
+
+def _improved(
+    view: View, subject: Subject, rotations: np.ndarray, positions: np.ndarray, options: SwarmOptions, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     try:
         from pyswarms.single import GlobalBestPSO
     except ImportError:

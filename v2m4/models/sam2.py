@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from v2m4.errors import ConfigError, InputError, MissingBackend
+from v2m4.models import hub
+from v2m4.models.hub import FILES, HubModel
+from v2m4.models.torchvision import import_torchvision
 from v2m4.protocols import Progress
-from v2m4.weights import said
 
 #: Models of the hub by their short names, the best first, with about their size in MB.
 MODELS = {
@@ -26,7 +28,6 @@ MODELS = {
 }
 LICENCE = "Apache-2.0"
 _OWNER = "facebook"
-_FILES = ("config.json", "model.safetensors")
 #: Mean and standard deviation of the colours the network was trained with.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _OBJECT = 1
@@ -81,6 +82,7 @@ class Sam2:
         log: Progress | None = None,
     ) -> None:  # fmt: skip
         self.prompt = Prompt.parse(prompt)
+        import_torchvision()  # transformers looks whether it is there, and stumbles where it cannot be imported
         try:
             from transformers import Sam2VideoModel
             from transformers.utils import logging
@@ -98,7 +100,7 @@ class Sam2:
             loaded: Any = _loaded(Sam2VideoModel, folder)
         except Exception as error:  # whatever the readers of its two files raise
             raise InputError(
-                f"{folder}: not the weights of SAM 2 ({error})", f"put {' and '.join(_FILES)} of one model there"
+                f"{folder}: not the weights of SAM 2 ({error})", f"put {' and '.join(FILES)} of one model there"
             ) from None
         self._model = loaded.to(device).eval()
         self._device, self._size = device, int(loaded.config.image_size)
@@ -172,58 +174,38 @@ def _loaded(kind: Any, folder: Path) -> Any:
 
 def on_disk(weights_dir: Path | None = None) -> list[str]:
     """Names of the models whose weights are in ``weights_dir`` or in the hub's cache, the best first."""
-    return [name for name in MODELS if _local(name, weights_dir) or _cached(name)]
+    return [name for name in MODELS if _local(name, weights_dir) or hub.cached(_of(name))]
 
 
 def _local(model: str | None, weights_dir: Path | None) -> Path | None:
     """A folder with weights: the one that is named, or of that name, or the best, in ``weights_dir``."""
     if model is not None and model not in MODELS:
         folder = Path(model).expanduser()
-        if _whole(folder):
+        if hub.whole(folder):
             return folder
         close = difflib.get_close_matches(model, MODELS, 1)
         raise ConfigError(
-            f"there is no SAM 2 model {model}, nor a folder with {' and '.join(_FILES)}",
+            f"there is no SAM 2 model {model}, nor a folder with {' and '.join(FILES)}",
             f"did you mean {close[0]}?" if close else f"known: {', '.join(MODELS)}",
         )
     names = MODELS if model is None else (model,)
     folders = [weights_dir / name for name in names] if weights_dir is not None else []
-    return next((folder for folder in folders if _whole(folder)), None)
+    return next((folder for folder in folders if hub.whole(folder)), None)
 
 
-def _whole(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in _FILES)
-
-
-def _cached(name: str) -> Path | None:
-    """The folder of a model in the hub's cache, without asking the network."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = Path(snapshot_download(f"{_OWNER}/{name}", allow_patterns=list(_FILES), local_files_only=True))
-    except LocalEntryNotFoundError:
-        return None
-    return folder if _whole(folder) else None
+def _of(name: str) -> HubModel:
+    return HubModel(_OWNER, name, MODELS[name], LICENCE)
 
 
 def _hub(model: str | None, log: Progress | None) -> Path:
     """The folder in the hub's cache; a model that is named is fetched into it if need be."""
-    from huggingface_hub import snapshot_download
-
-    by_hand = f"{' and '.join(_FILES)} of https://huggingface.co/{_OWNER}/NAME into DIR/NAME, with --weights-dir DIR"
     for name in MODELS if model is None else (model,):
-        if (folder := _cached(name)) is not None:
+        if (folder := hub.cached(_of(name))) is not None:
             return folder
     if model is None:
+        by_hand = _of(next(iter(MODELS))).by_hand.replace(next(iter(MODELS)), "NAME")
         raise InputError(
             f"there are no weights of SAM 2 on disk (looked for {', '.join(MODELS)})",
             f"name one to have it fetched, say --set ingest.matte_model=sam2.1-hiera-tiny, or put {by_hand}",
         )
-    by_hand = by_hand.replace("NAME", model)
-    if log is not None:
-        log.info(said(model, f"https://huggingface.co/{_OWNER}/{model}", MODELS[model], LICENCE, by_hand))
-    try:
-        return Path(snapshot_download(f"{_OWNER}/{model}", allow_patterns=list(_FILES)))
-    except Exception as error:  # the hub's client raises its own, httpx's and the system's
-        raise InputError(f"the weights of {model} could not be fetched ({error})", f"put {by_hand}") from None
+    return hub.fetch(_of(model), log)
