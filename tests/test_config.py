@@ -26,6 +26,7 @@ class PaintOptions:
     clean: bool = opt(True, "tidy up")
     rate: float | None = opt(None, "rate, if any")
     folder: Path | None = opt(None, "where", content=True)
+    lens: float | str = opt(40.0, "degrees, or auto", minimum=1.0, maximum=160.0, choices=("auto",))
 
 
 STAGES = {"paint": PaintOptions}
@@ -134,3 +135,12 @@ def test_presets_exist_and_others_do_not() -> None:
         assert isinstance(config.read_preset(name), dict)
     with pytest.raises(ConfigError, match="unknown preset best"):
         config.read_preset("best")
+
+
+def test_a_number_or_a_word() -> None:
+    assert resolved(lens="auto").lens == "auto"
+    assert resolved(lens=35).lens == 35.0
+    assert resolved(lens="35.5").lens == 35.5
+    for wrong in ("automatic", 0.2, "200", True, [40]):
+        with pytest.raises(ConfigError, match=r"paint\.lens"):
+            resolved(lens=wrong)

@@ -101,7 +101,7 @@ def cli() -> None:
 @click.option("--until", metavar="STAGE", help="Stop after this stage; after ingest you know if the clip will do.")
 @click.option("--force", multiple=True, metavar="STAGE", help="Run this stage again, edited or not; repeatable.")
 @click.option("--fps", type=float, help="Rate of a folder of pictures; resamples a video to the nearest frames.")
-@click.option("--fov", type=float, help="Vertical field of view in degrees, if you know it.")
+@click.option("--fov", help="Vertical field of view in degrees, if you know it, or auto.")
 @_dry_run
 @_debug
 def run(

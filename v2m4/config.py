@@ -124,13 +124,25 @@ def _convert(name: str, value: Any, hint: Any, meta: Mapping[str, Any]) -> Any:
         return None
     kinds = [k for k in allowed if k is not type(None)]
     kind = kinds[0]
+    low, high, choices = meta.get("minimum"), meta.get("maximum"), meta.get("choices") or ()
+    if kind is float and str in kinds and isinstance(value, str):  # a number, or one of some words
+        if value in choices:
+            return value
+        try:
+            value = float(value)
+        except ValueError:
+            raise ConfigError(
+                f"{name} cannot be {value!r}", f"give a number ({_range(low, high)}), or {' or '.join(choices)}"
+            ) from None
+        choices = None
+    elif str in kinds and kind is not str:
+        choices = None
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if kind in (Path, str) and isinstance(value, (str, Path)):
         value = kind(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise ConfigError(f"{name} must be {_kind_name(kind)}, not {value!r}", _example(name, kind))
-    low, high, choices = meta.get("minimum"), meta.get("maximum"), meta.get("choices")
     if choices and value not in choices:
         raise ConfigError(f"{name} cannot be {value!r}", f"choose one of {', '.join(choices)}")
     if (low is not None and value < low) or (high is not None and value > high) or value != value:
@@ -180,7 +192,7 @@ def to_toml(options: Mapping[str, Options], comments: bool = False) -> str:
 
 def _describe(meta: Mapping[str, Any]) -> str:
     limits = _range(meta["minimum"], meta["maximum"])
-    extra = " | ".join(meta["choices"]) if meta["choices"] else limits
+    extra = " | ".join([*([limits] if limits else []), *(meta["choices"] or [])])
     return meta["help"] + (f" [{extra}]" if extra else "")
 
 

@@ -112,6 +112,13 @@ def read_clip(ingest: Path | str, only: Iterable[int] | None = None) -> Clip:
     return Clip(frames, tuple(meta["keyframes"]), times, meta["width"], meta["height"], crop)
 
 
+def read_background(ingest: Path | str) -> dict[str, np.ndarray] | None:
+    """Points of the background that ingest followed: ``track`` (P,), ``frame`` (P,) and ``xy`` (P,2) pixels of the full
+    picture. None where the pictures had no background."""
+    path = Path(ingest) / "background.npz"
+    return read_npz(path) if path.is_file() else None
+
+
 def mesh_path(folder: Path | str, index: int) -> Path:
     """Where the mesh of frame ``index`` lies in a generate, refine or repose folder."""
     return Path(folder) / "meshes" / f"{frame_name(index)}.glb"

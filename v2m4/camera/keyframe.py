@@ -105,7 +105,7 @@ def solve(image: np.ndarray, mesh: Mesh, K: np.ndarray, options: KeyframeOptions
         more = stereo.guess(view, subject, rotations, positions, options.stereo)
         rotations, positions = np.concatenate([rotations, more[0]]), np.concatenate([positions, more[1]])
         found += ["stereo"] * len(more[0])
-    return _refined(view, subject, _Candidates(_poses(rotations, positions), found), options, seed)
+    return _refined(view, subject, _Candidates(as_poses(rotations, positions), found), options, seed)
 
 
 def solve_from(
@@ -114,7 +114,7 @@ def solve_from(
     """The same from given ``rotations`` (N,3,3) in the frame's camera, without sampling."""
     view, subject = make_view(image, K, options.size), Subject.of(mesh)
     rotations = view.rotation @ rotations
-    poses = _poses(rotations, fit_positions(view.resized(options.search.size), subject, rotations))
+    poses = as_poses(rotations, fit_positions(view.resized(options.search.size), subject, rotations))
     if options.coarse.iterations:
         small, lighter = _at(view, subject, options.coarse.size)
         poses, _ = _better(small, lighter, poses, refine(small, lighter, poses, options.coarse))
@@ -127,11 +127,11 @@ def _refined(view: View, subject: Subject, start: _Candidates, options: Keyframe
         small, lighter = _at(view, subject, options.guess_size)
         poses = now.poses
         matched = correspond.guess(small, lighter, poses.rotations, poses.positions, options.guess_rounds)
-        now, agreed = _step(small, lighter, now, _poses(*matched), options)
+        now, agreed = _step(small, lighter, now, as_poses(*matched), options)
     if options.swarm is not None:
         small, lighter = _at(view, subject, options.swarm.size)
         moved = swarm.improve(small, lighter, now.poses.rotations, now.poses.positions, options.swarm, seed)
-        now, agreed = _step(small, lighter, now, _poses(*moved), options)
+        now, agreed = _step(small, lighter, now, as_poses(*moved), options)
     for level in options.levels:
         small, lighter = _at(view, subject, level.size)
         now, agreed = _step(small, lighter, now, refine(small, lighter, now.poses, level), options)
@@ -146,7 +146,8 @@ def _refined(view: View, subject: Subject, start: _Candidates, options: Keyframe
     return sorted(out, key=lambda h: -h.score)
 
 
-def _poses(rotations: np.ndarray, positions: np.ndarray) -> Poses:
+def as_poses(rotations: np.ndarray, positions: np.ndarray) -> Poses:
+    """Poses (N,3,3), (N,3) whose cost is not known yet."""
     return Poses(rotations, positions, np.zeros(len(rotations)))
 
 

@@ -42,6 +42,12 @@ class Cutter:
         """Whether the masks are made here, not brought by the user."""
         return self.matte is not None
 
+    @property
+    def has_background(self) -> bool:
+        """Whether the pictures show anything but the object: what is cut out already or stands before one colour does
+        not."""
+        return self.method not in ("given", "key")
+
     def cut(self, picture: Picture, label: str) -> CutOut:
         """Straight alpha, clean colours. InputError, with ``label``, when there is no object in the picture."""
         image = picture.image

@@ -17,6 +17,7 @@ import numpy as np
 from v2m4 import formats
 from v2m4.errors import InputError
 from v2m4.flow import one_thread
+from v2m4.ingest.background import BackgroundTracks
 from v2m4.ingest.crop import Bounds, bounds
 from v2m4.ingest.cuts import Alphas, CutOut
 from v2m4.ingest.cutter import Cutter
@@ -210,7 +211,9 @@ class Passes:
         size = max(1, round(crop.width * scale)), max(1, round(crop.height * scale))
         zoom = min(1.0, OBJECT_PX / max(float(np.median([length_px(s) * scale for s in shots])), 1.0))
 
-        def store(item: tuple[int, Picture]) -> tuple[FrameFacts, Small]:
+        around = BackgroundTracks(*shots[0].picture) if self.cutter.has_background else None
+
+        def store(item: tuple[int, Picture]) -> tuple[FrameFacts, Small, tuple[np.ndarray, np.ndarray] | None]:
             index, path = item[0], self.ctx.out / "frames" / f"{formats.frame_name(item[0])}.png"
             if path.is_file():
                 frame = formats.read_rgba(path)
@@ -224,13 +227,16 @@ class Passes:
                         "raise ingest.max_size, leave ingest.crop on, or cut the clip",
                     )
                 formats.write_image(path, frame)
-            return _facts(shots[index], crop, frame, scale), small(frame, zoom)
+            outside = around.small(item[1].image, frame[..., 3], crop) if around else None
+            return _facts(shots[index], crop, frame, scale), small(frame, zoom), outside
 
         facts = []
-        for (index, _), (about, tiny) in ahead(self._shown(shots), store, WORKERS):
+        for (index, _), (about, tiny, outside) in ahead(self._shown(shots), store, WORKERS):
             facts.append(about)
             chooser.add(shots[index].time_s, tiny)
-        return Finished(facts, *size)
+            if around is not None and outside is not None:
+                around.add(index, *outside)
+        return Finished(facts, *size, around.arrays() if around else None)
 
     def _shown(self, shots: list[Shot]) -> Iterator[tuple[int, Picture]]:
         """Every shot's index with the picture it shows."""
@@ -245,11 +251,13 @@ class Passes:
 
 @dataclass(frozen=True)
 class Finished:
-    """``facts`` of every frame; all are ``width`` x ``height``."""
+    """``facts`` of every frame; all are ``width`` x ``height``. ``background`` holds the points followed outside the
+    object, None where there is no background to look at."""
 
     facts: list[FrameFacts]
     width: int
     height: int
+    background: dict[str, np.ndarray] | None
 
 
 def length_px(shot: Shot) -> int:

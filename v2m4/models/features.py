@@ -50,7 +50,9 @@ class Features:
         pixels_b, cover_b = self._prepared(b)
         total = pixels_a.new_zeros(max(len(a), len(b)))
         for x, y in zip(self._layers(pixels_a), self._layers(pixels_b), strict=True):
-            where = torch.maximum(*(adaptive_avg_pool2d(c, (x.shape[-2], x.shape[-1])) for c in (cover_a, cover_b)))[:, 0]
+            where = torch.maximum(*(adaptive_avg_pool2d(c, (x.shape[-2], x.shape[-1])) for c in (cover_a, cover_b)))[
+                :, 0
+            ]
             away = 1 - cosine_similarity(x, y.expand_as(x) if len(y) == 1 else y, dim=1)
             total = total + (where * away).sum((1, 2)) / where.sum((1, 2)).clamp_min(1e-6)
         return total / len(_BLOCKS)

@@ -30,6 +30,7 @@ from v2m4.types import Camera, Clip, Mesh
 
 if TYPE_CHECKING:
     from v2m4.camera.clip import KeyframePose
+    from v2m4.camera.egomotion import Egomotion
     from v2m4.camera.keyframe import Hypothesis, KeyframeOptions
 
 
@@ -37,7 +38,13 @@ if TYPE_CHECKING:
 class CameraOptions:
     """How the camera is searched for."""
 
-    fov_deg: float = opt(40.0, "vertical field of view of the lens in degrees", minimum=1.0, maximum=160.0)
+    fov_deg: float | str = opt(
+        40.0,
+        "vertical field of view of the lens in degrees, or auto to estimate it",
+        minimum=1.0,
+        maximum=160.0,
+        choices=("auto",),
+    )
     directions: int = opt(300, "directions on the sphere from which each mesh is tried", minimum=20, maximum=20000)
     rolls: int = opt(36, "rolls of the camera tried for each direction", minimum=1, maximum=360)
     search_size: int = opt(64, "side of the pictures compared in the search, in pixels", minimum=24, maximum=256)
@@ -70,15 +77,18 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     if unit != 1:
         meshes = {k: mesh.moved(mesh.vertices * np.float32(unit)) for k, mesh in meshes.items()}
     clip = formats.read_clip(ingest, only=meshes)
-    K = lens(options.fov_deg, clip)
-    known = _hypotheses(ctx, options, clip, meshes, K)
+    how = _settings(ctx, options)
+    fov = _field_of_view(ctx, options, clip, meshes, how)
+    K = lens(fov, clip)
+    known = _hypotheses(ctx, options, clip, meshes, K, how)
     keyframes = list(meshes)
     poses, measure = assemble(known, list(meshes.values()), clip.times_s[keyframes], options.smooth_s)
     _report(ctx, keyframes, poses, measure)
+    motion = _camera_motion(ctx, fov, ingest, clip, meshes, poses)
     by_frame = dict(zip(keyframes, poses, strict=True))
     for k in ctx.track(keyframes, "overlays"):
         _write_overlay(ctx.out / "overlays" / f"{formats.frame_name(k)}.png", clip, k, meshes[k], K, by_frame[k])
-    _write(ctx.out, options, clip, keyframes, K, [dataclasses.replace(p, scale=p.scale * unit) for p in poses])
+    _write(ctx.out, fov, clip, keyframes, K, motion, [dataclasses.replace(p, scale=p.scale * unit) for p in poses])
 
 
 def lens(fov_y_deg: float, clip: Clip) -> np.ndarray:
@@ -90,6 +100,29 @@ def lens(fov_y_deg: float, clip: Clip) -> np.ndarray:
     return scale_K(K, clip.width / crop.width, clip.height / crop.height)
 
 
+def _field_of_view(
+    ctx: StageContext, options: CameraOptions, clip: Clip, meshes: dict[int, Mesh], how: KeyframeOptions
+) -> float:
+    """The angle the user gave, or what the clip tells, written down for an interrupted run."""
+    from v2m4.camera import lens as lenses
+
+    if not isinstance(options.fov_deg, str):
+        return options.fov_deg
+    path = ctx.out / "search" / "lens.json"
+    if not path.exists():
+        images = [clip.frame(k).image for k in meshes]
+        found = lenses.estimate(images, list(meshes.values()), partial(lens, clip=clip), how, ctx.seed)
+        formats.write_json(path, dataclasses.asdict(found))
+    found = lenses.Lens(**formats.read_json(path))
+    if found.reason:
+        ctx.log.warning(
+            f"the lens cannot be told from the clip ({found.reason}); {found.fov_y_deg:g} degrees are taken"
+        )
+    else:
+        ctx.log.info(f"camera: a vertical field of view of {found.fov_y_deg:.0f} degrees fits best")
+    return found.fov_y_deg
+
+
 def _unit(meshes: Iterable[Mesh]) -> float:
     """1, or the power of two that makes meshes of an unusual size (millimetres, a planet) about 1 large: the renderer
     sees nothing nearer than its near plane."""
@@ -98,12 +131,16 @@ def _unit(meshes: Iterable[Mesh]) -> float:
 
 
 def _hypotheses(
-    ctx: StageContext, options: CameraOptions, clip: Clip, meshes: dict[int, Mesh], K: np.ndarray
+    ctx: StageContext,
+    options: CameraOptions,
+    clip: Clip,
+    meshes: dict[int, Mesh],
+    K: np.ndarray,
+    how: KeyframeOptions,
 ) -> list[list[Hypothesis]]:
     """Every keyframe on its own, then with its neighbours' poses as further starts."""
     from v2m4.camera import keyframe, track
 
-    how = _settings(ctx, options)
     known = []
     for k in ctx.track(meshes, "camera search"):
         solve = partial(keyframe.solve, clip.frame(k).image, meshes[k], K, how, seed=ctx.seed_for(k))
@@ -172,6 +209,39 @@ def _report(ctx: StageContext, keyframes: list[int], poses: list[KeyframePose], 
             ctx.log.warning(f"frame {k}: the pose is taken from its neighbours: {pose.reason}")
 
 
+def _camera_motion(
+    ctx: StageContext, fov_y_deg: float, ingest: Path, clip: Clip, meshes: dict[int, Mesh], poses: list[KeyframePose]
+) -> Egomotion | None:
+    """What the camera did, told by the background; None where the clip shows none."""
+    from v2m4.camera import egomotion
+
+    found = formats.read_background(ingest)
+    if found is None:
+        return None
+    crop = clip.crop
+    size = (clip.width, clip.height) if crop is None else (crop.picture_width, crop.picture_height)
+    keyframes = list(meshes)
+    tracks = egomotion.Tracks(found["track"], found["frame"], found["xy"])
+    motion = egomotion.solve(tracks, fov_to_K(fov_y_deg, *size), len(clip.times_s))
+    if motion.kind == "moving":
+        good = [n for n, p in enumerate(poses) if p.trusted]
+        middles = [apply(poses[n].matrix, meshes[keyframes[n]].vertices.mean(0, dtype=np.float64)[None]) for n in good]
+        positions = np.array(middles).reshape(-1, 3)
+        factor = egomotion.fit_scale(positions, motion, [keyframes[n] for n in good])
+        if factor is None:
+            ctx.log.warning("the camera travels, but how far the clip does not tell: it is taken as fixed")
+            return egomotion.Egomotion("unknown", np.tile(np.eye(4), (len(clip.times_s), 1, 1)))
+        motion = motion.scaled(factor)
+    said = {
+        "still": "the camera stands still",
+        "turning": "the camera turns; its turn is taken out of the object's motion",
+        "moving": "the camera travels; its way is taken out of the object's motion",
+        "unknown": "the background does not tell what the camera does: it is taken as fixed",
+    }
+    ctx.log.info(f"camera: {said[motion.kind]}")
+    return motion
+
+
 def _write_overlay(path: Path, clip: Clip, k: int, mesh: Mesh, K: np.ndarray, pose: KeyframePose) -> None:
     from v2m4.render.preview import overlay
     from v2m4.render.shade import render_mesh
@@ -185,8 +255,9 @@ def _write_overlay(path: Path, clip: Clip, k: int, mesh: Mesh, K: np.ndarray, po
 
 
 def _write(
-    out: Path, options: CameraOptions, clip: Clip, keyframes: list[int], K: np.ndarray, poses: list[KeyframePose]
-) -> None:
+    out: Path, fov_y_deg: float, clip: Clip, keyframes: list[int], K: np.ndarray, motion: Egomotion | None,
+    poses: list[KeyframePose],
+) -> None:  # fmt: skip
     entries = [
         {
             "index": k,
@@ -203,8 +274,11 @@ def _write(
     ]
     matrices = {k: p.matrix.tolist() for k, p in zip(keyframes, poses, strict=True) if p.trusted}
     formats.write_json(out / "poses.json", [matrices.get(k) for k in range(len(clip.times_s))])
-    head = {"width": clip.width, "height": clip.height, "fov_y_deg": options.fov_deg, "K": K.tolist()}
+    head = {"width": clip.width, "height": clip.height, "fov_y_deg": fov_y_deg, "K": K.tolist()}
     if clip.crop is not None:
         full = clip.crop.picture_width, clip.crop.picture_height
-        head["picture"] = {"width": full[0], "height": full[1], "K": fov_to_K(options.fov_deg, *full).tolist()}
-    formats.write_json(out / "cameras.json", {**head, "keyframes": entries})
+        head["picture"] = {"width": full[0], "height": full[1], "K": fov_to_K(fov_y_deg, *full).tolist()}
+    moved: dict[str, Any] = {"kind": motion.kind if motion else "unknown"}
+    if motion is not None and not motion.fixed:
+        moved["camera_to_start"] = motion.camera_to_start.tolist()
+    formats.write_json(out / "cameras.json", {**head, "camera_motion": moved, "keyframes": entries})

@@ -15,6 +15,9 @@ Frames show one square part of the picture, the same for the whole clip, in whic
 it lies in the picture stands in ``clip.json``. Nothing is stretched; frames are scaled down only where they are larger
 than ``max_size``.
 
+Where the pictures have a background of their own, points of it are followed through the clip (``background.npz``), by
+which a moving camera is told from a moving object.
+
 Writes ``frames/NNNNN.png`` (RGBA, straight alpha; transparent pixels near the object carry its colour, so that no
 filter brings in a fringe), ``contact_sheet.png`` and ``clip.json``, which also holds the verdict on the clip.
 """
@@ -195,6 +198,8 @@ def run(ctx: StageContext, options: IngestOptions) -> None:
     }
     account.tell(ctx.log, clip, verdict)
     account.contact_sheet(ctx.out, clip["frames"])
+    if done.background is not None:
+        formats.write_npz(ctx.out / "background.npz", done.background)
     formats.write_json(ctx.out / "clip.json", clip)
     passes.clean_up()
 
