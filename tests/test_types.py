@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from v2m4.errors import InputError
-from v2m4.types import AnimatedMesh, Camera, Clip, Frame, Mesh, MeshSequence, Texture, TexturedMesh
+from v2m4.types import AnimatedMesh, Camera, Clip, ClipCamera, Frame, Mesh, MeshSequence, Texture, TexturedMesh
 
 TRIANGLE = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0]], float)
 FACE = [[0, 1, 2]]
@@ -121,3 +121,16 @@ K = np.array([[100.0, 0, 3], [0, 100, 2], [0, 0, 1]])
 def test_what_makes_no_sense_is_refused(make, words: str) -> None:
     with pytest.raises(InputError, match=words):
         make()
+
+
+def test_a_clip_has_one_camera_that_stands_or_moves() -> None:
+    K, moved = np.diag([50.0, 50, 1]), np.tile(np.eye(4), (3, 1, 1))
+    moved[2, 0, 3] = 0.5
+    fixed = ClipCamera(K, np.eye(4), 6, 4)
+    assert np.array_equal(fixed.at(0).world_to_camera, fixed.at(99).world_to_camera)
+    moving = ClipCamera(K, moved, 6, 4)
+    assert moving.at(2).world_to_camera[0, 3] == 0.5 and moving.at(0).world_to_camera[0, 3] == 0
+    with pytest.raises(InputError, match="no camera for frame 3"):
+        moving.at(3)
+    with pytest.raises(InputError, match="rigid"):
+        ClipCamera(K, 2 * np.eye(4), 6, 4)

@@ -20,7 +20,7 @@ from v2m4.files import write_bytes as write_bytes
 from v2m4.files import write_json as write_json
 from v2m4.glb import GlbBuilder, GlbReader
 from v2m4.transforms import srgb_to_linear, vertex_normals
-from v2m4.types import AnimatedMesh, Clip, Crop, Frame, Mesh, Texture
+from v2m4.types import AnimatedMesh, Clip, ClipCamera, Crop, Frame, Mesh, Texture
 
 MESH_SUFFIXES = (".glb", ".gltf", ".obj", ".ply")
 
@@ -117,6 +117,12 @@ def read_background(ingest: Path | str) -> dict[str, np.ndarray] | None:
     picture. None where the pictures had no background."""
     path = Path(ingest) / "background.npz"
     return read_npz(path) if path.is_file() else None
+
+
+def read_camera(repose: Path | str) -> ClipCamera:
+    """The clip's camera in the world that a repose folder holds."""
+    world = read_json(Path(repose) / "world.json")
+    return ClipCamera(np.array(world["K"]), np.array(world["world_to_camera"]), world["width"], world["height"])
 
 
 def mesh_path(folder: Path | str, index: int) -> Path:

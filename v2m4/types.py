@@ -155,6 +155,30 @@ class Camera:
 
 
 @dataclass(frozen=True)
+class ClipCamera:
+    """The one camera of a clip. ``K`` (3,3) as in :class:`Camera`; ``world_to_camera`` is (4,4) where it stands still,
+    (T,4,4), one for each frame of the clip, where it moves."""
+
+    K: np.ndarray
+    world_to_camera: np.ndarray
+    width: int
+    height: int
+
+    def __post_init__(self) -> None:
+        fixed = np.ndim(self.world_to_camera) == 2
+        _array(self, "world_to_camera", np.float64, (4, 4) if fixed else (None, 4, 4))
+        self.at(0)  # checks the rest
+
+    def at(self, frame: int) -> Camera:
+        """The camera at this frame of the clip. InputError past the last one."""
+        pose = self.world_to_camera
+        if pose.ndim == 3:
+            _require(0 <= frame < len(pose), f"there is no camera for frame {frame}: the clip has {len(pose)}")
+            pose = pose[frame]
+        return Camera(self.K, pose, self.width, self.height)
+
+
+@dataclass(frozen=True)
 class Mesh:
     """A triangle mesh. ``vertices`` (V,3) float32, ``faces`` (F,3) int32 counter-clockwise from
     outside, ``colors`` (V,3) uint8 sRGB or None."""

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import trimesh
 
-from v2m4.camera.distance import smooth, split
+from v2m4.camera.distance import split
+from v2m4.camera.smooth import smooth
 from v2m4.types import Mesh
 
 TIMES = np.arange(16) / 12

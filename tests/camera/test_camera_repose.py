@@ -52,6 +52,16 @@ def test_keyframes_that_are_not_trusted_have_no_say() -> None:
     assert np.array_equal(a.mesh_to_world[:3], b.mesh_to_world[:3])
 
 
+def test_a_spike_that_hangs_down_does_not_lift_the_rest() -> None:
+    poses, meshes = _clip()
+    vertices = meshes[2].vertices.copy()
+    vertices[0, 1] -= 3
+    spoiled = [*meshes[:2], meshes[2].moved(vertices), *meshes[3:]]
+    clean, found = (build_world(poses, m, np.ones(5, bool), 1.0) for m in (meshes, spoiled))
+    for k in (0, 1, 3, 4):
+        assert np.abs(found.mesh_to_world[k][1, 3] - clean.mesh_to_world[k][1, 3]) < 0.02
+
+
 def test_one_flipped_mesh_does_not_turn_the_world() -> None:
     rotations = np.stack([pose(30 + k)[:3, :3] for k in range(7)] + [pose(213)[:3, :3]])
     assert rotation_angle_deg(object_axes(rotations), pose(33)[:3, :3]) < 2

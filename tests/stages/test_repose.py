@@ -12,7 +12,7 @@ from v2m4 import formats
 from v2m4.errors import InputError
 from v2m4.render import masks
 from v2m4.stages import repose
-from v2m4.transforms import apply, fov_to_K, rigid, rotation_angle_deg, split_similarity
+from v2m4.transforms import apply, fov_to_K, rigid, rotation_angle_deg, rotation_from_vector, split_similarity
 
 COUNT = 4
 
@@ -88,3 +88,48 @@ def test_it_says_which_camera_is_missing(clip: Path, context: FakeContext) -> No
     formats.write_json(clip / "camera" / "cameras.json", cameras)
     with pytest.raises(InputError, match="frame 4"):
         _run(clip, context)
+
+
+def _with_moving_camera(clip: Path, kind: str) -> np.ndarray:
+    """The same object seen by a camera that moves: to_start (T,4,4)."""
+    cameras = json.loads((clip / "camera" / "cameras.json").read_text())
+    turns = rotation_from_vector(np.outer(np.radians(3) * np.arange(7), [0.1, 1, 0]))
+    shifts = np.outer(np.arange(7), [0.04, 0, 0.01]) * (kind == "moving")
+    to_start = np.stack([rigid(r, t) for r, t in zip(turns, shifts, strict=True)])
+    for entry in cameras["keyframes"]:
+        moved = np.linalg.inv(to_start[entry["index"]]) @ np.array(entry["world_to_camera"])
+        entry["world_to_camera"] = moved.tolist()
+    cameras["camera_motion"] = {"kind": kind, "camera_to_start": to_start.tolist()}
+    formats.write_json(clip / "camera" / "cameras.json", cameras)
+    return to_start
+
+
+@pytest.mark.parametrize("kind", ["turning", "moving"])
+def test_a_camera_that_moves_gives_the_world_of_one_that_does_not(
+    clip: Path, tmp_path: Path, context: FakeContext, kind: str
+) -> None:
+    fixed = _run(clip, FakeContext(tmp_path / "fixed"))
+    _with_moving_camera(clip, kind)
+    moving = _run(clip, context)
+    for a, b in zip(fixed["keyframes"], moving["keyframes"], strict=True):
+        assert np.allclose(a["mesh_to_world"], b["mesh_to_world"], atol=1e-9)
+        assert np.allclose(a["root_to_world"], b["root_to_world"], atol=1e-9)
+    cameras = json.loads((clip / "camera" / "cameras.json").read_text())
+    camera = formats.read_camera(context.out)
+    assert np.shape(moving["world_to_camera"]) == (7, 4, 4)
+    K, size = np.array(moving["K"]), (moving["height"], moving["width"])
+    for entry in cameras["keyframes"]:  # seen from its own camera, the mesh covers what it covered
+        original = formats.read_mesh(formats.mesh_path(clip / "refine", entry["index"]))
+        placed = formats.read_mesh(formats.mesh_path(context.out, entry["index"]))
+        own = apply(np.array(entry["world_to_camera"]), entry["scale"] * original.vertices.astype(float))
+        seen = apply(camera.at(entry["index"]).world_to_camera, placed.vertices.astype(float))
+        a, b = masks(np.stack([own, seen]).astype(np.float32), original.faces, K, *size)
+        assert (a & b).sum() >= 0.99 * (a | b).sum()
+
+
+def test_the_root_goes_with_the_object_and_is_told(clip: Path, context: FakeContext) -> None:
+    world = _run(clip, context)
+    roots = np.array([e["root_to_world"] for e in world["keyframes"]])
+    assert np.linalg.norm(roots[-1, :3, 3] - roots[0, :3, 3]) > 0.2
+    assert world["root_motion"]["travel_m"] > 0.2 and not world["root_motion"]["in_place"]
+    assert any("travels" in message for message in context.messages)

@@ -1,7 +1,7 @@
 """All keyframes into one world: undo each camera, stand the object on the ground, give it a size.
 
-The camera is taken as fixed and all motion given to the object. The world's axes are the object's own on average: its
-up is +Y, its front +Z. Only keyframes whose pose is trusted have a say.
+Poses are those in a fixed camera, or in the first one of a camera that moves. The world's axes are the object's own on
+average: its up is +Y, its front +Z. Only keyframes whose pose is trusted have a say.
 """
 
 from __future__ import annotations
@@ -13,20 +13,27 @@ import numpy as np
 from v2m4.transforms import apply, fov_to_K, look_at, nearest_rotation, rigid
 from v2m4.types import Camera, Mesh
 
+#: A mesh hangs by itself when its lowest point is this many robust deviations, and this share of the object's size,
+#: below that of most.
+STRAY_DEVIATIONS, STRAY_SHARE = 6.0, 0.08
+
 
 @dataclass(frozen=True)
 class World:
-    """``world_to_camera`` (4,4) rigid, one for the clip; ``mesh_to_world`` (K,4,4) similarities; metres."""
+    """``world_to_camera`` (4,4) rigid, of the camera the poses were in; ``mesh_to_world`` (K,4,4) similarities; metres.
+    One unit of that camera is ``unit`` metres."""
 
     world_to_camera: np.ndarray
     mesh_to_world: np.ndarray
+    unit: float
 
 
 def build_world(mesh_to_camera: np.ndarray, meshes: list[Mesh], trusted: np.ndarray, size_m: float) -> World:
-    """One world for ``meshes`` with poses ``mesh_to_camera`` (K,4,4) in a fixed camera.
+    """One world for ``meshes`` with poses ``mesh_to_camera`` (K,4,4) in one camera.
 
     The object's largest extent is ``size_m`` in the median over the clip, its lowest point is y = 0, and the box of the
-    first trusted keyframe is centred in x and z. ``trusted`` (K,) bool; if none is, all count.
+    first trusted keyframe is centred in x and z. A mesh that hangs far below all others (a spike, a lump) does not lift
+    the rest off the ground. ``trusted`` (K,) bool; if none is, all count.
     """
     believed = np.flatnonzero(trusted) if trusted.any() else np.arange(len(meshes))
     scales = np.cbrt(np.linalg.det(mesh_to_camera[:, :3, :3]))
@@ -36,9 +43,16 @@ def build_world(mesh_to_camera: np.ndarray, meshes: list[Mesh], trusted: np.ndar
     unit = size_m / float(np.median((boxes[:, 1] - boxes[:, 0]).max(1)))
     boxes = boxes * unit
     middle = boxes[0].mean(0)
-    origin = np.array([middle[0], boxes[:, 0, 1].min(), middle[2]])
+    origin = np.array([middle[0], _ground(boxes[:, 0, 1], size_m), middle[2]])
     to_world = rigid(np.eye(3), -origin) @ np.diag([unit, unit, unit, 1.0]) @ turned
-    return World(rigid(axes, axes @ origin), to_world)
+    return World(rigid(axes, axes @ origin), to_world, unit)
+
+
+def _ground(lowest: np.ndarray, size_m: float) -> float:
+    """Height of the ground from the lowest points (N,) of the meshes: the lowest that is not by itself."""
+    middle = float(np.median(lowest))
+    spread = 1.4826 * float(np.median(np.abs(lowest - middle)))
+    return float(lowest[lowest >= middle - max(STRAY_DEVIATIONS * spread, STRAY_SHARE * size_m)].min())
 
 
 def object_axes(rotations: np.ndarray, rounds: int = 10) -> np.ndarray:

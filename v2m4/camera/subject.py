@@ -33,7 +33,7 @@ class Subject:
         """The centre is the centroid of the surface: a limb that reaches out moves it much less than the box's middle,
         so its path through the clip is smooth."""
         vertices = mesh.vertices.astype(np.float64)
-        centre = _centroid(vertices, mesh.faces)
+        centre = centroid(vertices, mesh.faces)
         colors = None if mesh.colors is None else mesh.colors.astype(np.float32) / 255
         return cls(vertices - centre, mesh.faces, colors, centre)
 
@@ -108,7 +108,7 @@ class Subject:
         return out
 
 
-def _centroid(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
+def centroid(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """(3,) area-weighted centroid of the triangles; of their vertices where there is no area."""
     a, b, c = (vertices[faces[:, k]] for k in range(3))
     area = np.linalg.norm(np.cross(b - a, c - a), axis=1)

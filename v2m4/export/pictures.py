@@ -12,7 +12,7 @@ import numpy as np
 from v2m4 import formats, transforms
 from v2m4.export.keyframes import hat_weights
 from v2m4.export.notes import frame_rate
-from v2m4.types import AnimatedMesh, Camera, Mesh, Texture
+from v2m4.types import AnimatedMesh, ClipCamera, Mesh, Texture
 
 PANEL = 360
 TURNTABLE_SIZE = 256
@@ -28,7 +28,7 @@ class View:
     """A part of the clip's picture, ``box`` (left, top, right, bottom) in its pixels, and the camera that sees it."""
 
     box: tuple[float, float, float, float]
-    camera: Camera
+    camera: ClipCamera
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Run:
     ingest: Path
     animation: AnimatedMesh
     texture: Texture
-    camera: Camera
+    camera: ClipCamera
     keyframes: np.ndarray
     times_s: np.ndarray
 
@@ -72,12 +72,12 @@ class Run:
         """The asset at the time of that frame (H,W,4), through the same view."""
         from v2m4.render.shade import render_mesh
 
-        return render_mesh(self.mesh(float(self.times_s[index])), view.camera, texture=self.texture)
+        return render_mesh(self.mesh(float(self.times_s[index])), view.camera.at(index), texture=self.texture)
 
 
 def read_run(ingest: Path, repose: Path, topology: Path, texture: Path) -> Run:
     """The finished stages. InputError when one of their files is missing or damaged."""
-    world, data = formats.read_json(repose / "world.json"), formats.read_npz(topology / "animation.npz")
+    data = formats.read_npz(topology / "animation.npz")
     animation = AnimatedMesh(data["faces"], data["positions"], data["times_s"])
     times = formats.read_clip(ingest, only=()).times_s
     nearest = np.abs(animation.times_s[:, None] - times).argmin(1)
@@ -85,20 +85,20 @@ def read_run(ingest: Path, repose: Path, topology: Path, texture: Path) -> Run:
         ingest=ingest,
         animation=animation,
         texture=formats.read_texture(texture),
-        camera=Camera(np.array(world["K"]), np.array(world["world_to_camera"]), world["width"], world["height"]),
+        camera=formats.read_camera(repose),
         keyframes=np.asarray(data.get("keyframes", nearest)),
         times_s=times,
     )
 
 
-def part(camera: Camera, box: tuple[float, float, float, float], longest: float) -> View:
+def part(camera: ClipCamera, box: tuple[float, float, float, float], longest: float) -> View:
     """What ``camera`` sees inside ``box``, in a picture whose longer side has ``longest`` pixels (never enlarged)."""
     left, top, right, bottom = box
     factor = min(1.0, longest / max(right - left, bottom - top))
     width, height = max(1, round((right - left) * factor)), max(1, round((bottom - top) * factor))
     moved = np.array([[1, 0, -left], [0, 1, -top], [0, 0, 1]]) @ camera.K
     K = transforms.scale_K(moved, width / (right - left), height / (bottom - top))
-    return View(box, Camera(K, camera.world_to_camera, width, height))
+    return View(box, ClipCamera(K, camera.world_to_camera, width, height))
 
 
 def silhouettes(run: Run) -> Silhouettes:
@@ -112,7 +112,8 @@ def silhouettes(run: Run) -> Silhouettes:
     iou, everywhere = [], np.zeros((camera.height, camera.width), bool)
     for index in frames.tolist():
         mesh = run.mesh(float(run.times_s[index]))
-        points = transforms.apply(camera.world_to_camera, mesh.vertices.astype(float)).astype(np.float32)
+        pose = camera.at(index).world_to_camera
+        points = transforms.apply(pose, mesh.vertices.astype(float)).astype(np.float32)
         found = masks(points[None], mesh.faces, camera.K, camera.height, camera.width)[0]
         wanted = run.frame(index, view)[..., 3] >= 128
         union = np.count_nonzero(found | wanted)

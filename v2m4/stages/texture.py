@@ -26,7 +26,7 @@ from v2m4 import formats, transforms
 from v2m4.config import opt
 from v2m4.errors import ConfigError, InputError
 from v2m4.protocols import StageContext
-from v2m4.types import AnimatedMesh, Camera, Texture
+from v2m4.types import AnimatedMesh, Camera, ClipCamera, Texture
 
 if TYPE_CHECKING:
     from v2m4.texture.paint import Painting
@@ -56,7 +56,7 @@ class _Inputs:
     keyframes: list[int]
     pose: int
     colors: np.ndarray | None
-    camera: Camera
+    camera: ClipCamera
     trust: dict[int, float]
 
 
@@ -119,8 +119,7 @@ def _asked_lead(options: TextureOptions, given: _Inputs) -> int | None:
 def _inputs(repose: Path, topology: Path) -> _Inputs:
     path = topology / "animation.npz"
     animation, extra = formats.read_animation(path), formats.read_npz(path)
-    world = formats.read_json(repose / "world.json")
-    camera = Camera(np.array(world["K"]), np.array(world["world_to_camera"]), world["width"], world["height"])
+    camera = formats.read_camera(repose)
     keyframes = [int(k) for k in extra["keyframes"]]
     if len(keyframes) != len(animation.times_s):
         raise InputError(f"{path}: {len(keyframes)} keyframes for {len(animation.times_s)} poses", "run topology again")
@@ -155,7 +154,7 @@ def _views(ctx: StageContext, given: _Inputs, ingest: Path, label: str) -> Itera
 
     for pose, index in ctx.track(list(enumerate(given.keyframes)), label):
         image = formats.read_clip(ingest, only=[index]).frames[0].image
-        yield View(index, image, given.animation.positions[pose], given.camera, given.trust.get(index, 1.0))
+        yield View(index, image, given.animation.positions[pose], given.camera.at(index), given.trust.get(index, 1.0))
 
 
 def _facts(
@@ -189,15 +188,16 @@ def _preview(given: _Inputs, texture: Texture, ingest: Path, height: int = 384) 
 
     frame = formats.read_clip(ingest, only=[given.keyframes[given.pose]]).frames[0].image
     mesh = given.animation.mesh(given.pose)
-    scale = height / given.camera.height
-    width = max(1, round(given.camera.width * scale))
-    K = transforms.scale_K(given.camera.K, width / given.camera.width, scale)
+    own = given.camera.at(given.keyframes[given.pose])
+    scale = height / own.height
+    width = max(1, round(own.width * scale))
+    K = transforms.scale_K(own.K, width / own.width, scale)
     centre = (mesh.vertices.min(0) + mesh.vertices.max(0)) / 2
     pictures, labels = [cv2.resize(on_white(frame), (width, height), interpolation=cv2.INTER_AREA)], ["frame"]
     for degrees, label in ((0, "clip's camera"), (90, "90 degrees round"), (180, "behind")):
         turn = transforms.rotation_from_vector(np.array([0, np.radians(degrees), 0]))
         around = transforms.rigid(turn, centre - turn @ centre)
-        camera = Camera(K, given.camera.world_to_camera @ around, width, height)
+        camera = Camera(K, own.world_to_camera @ around, width, height)
         pictures.append(on_white(render_mesh(mesh, camera, texture=texture)))
         labels.append(label)
     return contact_sheet(pictures, 4, labels)

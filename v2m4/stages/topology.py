@@ -22,7 +22,7 @@ from v2m4 import formats
 from v2m4.config import opt
 from v2m4.errors import InputError
 from v2m4.protocols import StageContext
-from v2m4.types import AnimatedMesh, Camera, Clip, Mesh
+from v2m4.types import AnimatedMesh, Camera, Clip, ClipCamera, Mesh
 
 if TYPE_CHECKING:
     from v2m4.topology.graph import Graph
@@ -79,7 +79,7 @@ def run(ctx: StageContext, options: TopologyOptions, ingest: Path, repose: Path)
     times = clip.times_s[keyframes]
     seeds = [ctx.seed_for(k) for k in keyframes]
     rasterizer = ZBuffer()
-    views = [pictures.make_view(clip.frame(k), camera) for k in keyframes]
+    views = [pictures.make_view(clip.frame(k), camera.at(k)) for k in keyframes]
     units = normalisation(meshes)
     surfaces = [to_surface(m, units) for m in meshes]
     scores = [pictures.agreement(rasterizer, m, v) for m, v in zip(meshes, views, strict=True)]
@@ -125,20 +125,17 @@ def run(ctx: StageContext, options: TopologyOptions, ingest: Path, repose: Path)
     formats.write_animation(ctx.out / "animation.npz", animation, **extra)
 
 
-def _inputs(ingest: Path, repose: Path) -> tuple[list[Mesh], list[int], Clip, Camera]:
+def _inputs(ingest: Path, repose: Path) -> tuple[list[Mesh], list[int], Clip, ClipCamera]:
     """Meshes in the world, their frame indices, the clip with those frames, the clip's camera."""
     found = formats.read_keyframe_meshes(repose)
     if not found:
         raise InputError(f"{repose}: no meshes to register", "run the repose stage again")
     keyframes = list(found)
-    world = formats.read_json(repose / "world.json")
-    clip = formats.read_clip(ingest, keyframes)
-    camera = Camera(np.array(world["K"]), np.array(world["world_to_camera"]), world["width"], world["height"])
-    return list(found.values()), keyframes, clip, camera
+    return list(found.values()), keyframes, formats.read_clip(ingest, keyframes), formats.read_camera(repose)
 
 
 def preview(
-    animation: AnimatedMesh, colors: np.ndarray | None, keyframes: list[int], views: list[View], camera: Camera
+    animation: AnimatedMesh, colors: np.ndarray | None, keyframes: list[int], views: list[View], camera: ClipCamera
 ) -> np.ndarray:
     """A few keyframes as a sheet: the picture, the result from the camera, and the result from the side as clay."""
     from v2m4 import transforms
@@ -148,14 +145,15 @@ def preview(
     shrink = PREVIEW_SIZE / max(camera.width, camera.height)
     width, height = max(1, round(camera.width * shrink)), max(1, round(camera.height * shrink))
     K = transforms.scale_K(camera.K, width / camera.width, height / camera.height)
-    front = Camera(K, camera.world_to_camera, width, height)
+    own = ClipCamera(K, camera.world_to_camera, width, height)
     picks = np.unique(np.linspace(0, len(keyframes) - 1, min(PREVIEWS, len(keyframes))).round().astype(int))
     rows: list[list[np.ndarray]] = [[], [], []]
     for k in picks:
         mesh = animation.mesh(int(k), colors)
         rows[0].append(_picture(views[k], width, height))
+        front = own.at(keyframes[k])
         rows[1].append(render_mesh(mesh, front))
-        rows[2].append(render_mesh(mesh, _side(mesh, camera, width, height), mode="clay"))
+        rows[2].append(render_mesh(mesh, _side(mesh, front, width, height), mode="clay"))
     labels = [f"{what} {keyframes[k]}" for what in ("frame", "result", "side") for k in picks]
     return contact_sheet([image for row in rows for image in row], len(picks), labels)
 

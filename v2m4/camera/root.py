@@ -1,0 +1,79 @@
+"""Root motion apart from shape: where the object goes, and how it turns, as a game engine wants it.
+
+The root is a rigid frame that follows the object smoothly: on the ground under the middle of the surface, with the
+object's own axes. What is left after taking it out is the change of shape, with what a generator jitters from mesh to
+mesh. Only keyframes whose pose is trusted have a say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from v2m4.camera.smooth import smooth
+from v2m4.camera.subject import centroid
+from v2m4.transforms import apply, rigid, rotation_angle_deg
+from v2m4.types import Mesh
+
+#: Changes faster than this many seconds are shape, or jitter, not root motion.
+SMOOTH_S = 0.5
+#: An object that goes less far than this share of its size, and turns less than this, moves in place.
+IN_PLACE_SHARE, IN_PLACE_DEG = 0.15, 15.0
+
+
+@dataclass(frozen=True)
+class Root:
+    """``root_to_world`` (K,4,4) rigid. ``travel`` is how far apart two of its places on the ground are at most, in the
+    world's units, ``turn_deg`` how far two of its directions; ``in_place`` when neither is much."""
+
+    root_to_world: np.ndarray
+    travel: float
+    turn_deg: float
+    in_place: bool
+
+
+def root_motion(mesh_to_world: np.ndarray, meshes: list[Mesh], times_s: np.ndarray, trusted: np.ndarray) -> Root:
+    """The root of ``meshes`` placed by similarities ``mesh_to_world`` (K,4,4); ``trusted`` (K,) bool, if none is, all
+    count. The ground is y = 0."""
+    good = trusted if trusted.any() else np.ones(len(meshes), bool)
+    scales = np.cbrt(np.linalg.det(mesh_to_world[:, :3, :3]))
+    rotations = _smooth_rotations(mesh_to_world[:, :3, :3] / scales[:, None, None], times_s, good)
+    middles = np.stack([
+        apply(matrix, centroid(mesh.vertices.astype(np.float64), mesh.faces)[None])[0]
+        for matrix, mesh in zip(mesh_to_world, meshes, strict=True)
+    ])  # fmt: skip
+    middles[~good] = 0
+    places = np.stack([smooth(middles[:, axis], times_s, good.astype(float), SMOOTH_S) for axis in range(3)], 1)
+    places[:, 1] -= float(np.median(places[good, 1]))  # it keeps to the ground, and leaves it in a jump
+    root = np.stack([rigid(r, p) for r, p in zip(rotations, places, strict=True)])
+    size = float(np.median([np.ptp(m.vertices, axis=0).max() * s for m, s in zip(meshes, scales, strict=True)]))
+    travel = float(np.linalg.norm(places[:, None, [0, 2]] - places[None][:, :, [0, 2]], axis=-1).max())
+    turn = float(rotation_angle_deg(np.swapaxes(rotations[:, None], -1, -2) @ rotations[None]).max())
+    return Root(root, travel, turn, travel < IN_PLACE_SHARE * size and turn < IN_PLACE_DEG)
+
+
+def _smooth_rotations(rotations: np.ndarray, times_s: np.ndarray, good: np.ndarray) -> np.ndarray:
+    """Rotations (K,3,3) smoothed as quaternions of one sign, so that a full turn goes through."""
+    from scipy.spatial.transform import Rotation
+
+    quaternions = Rotation.from_matrix(rotations).as_quat()
+    last = quaternions[int(np.flatnonzero(good)[0])]
+    for k in range(len(quaternions)):
+        if not good[k]:
+            quaternions[k] = 0
+            continue
+        if quaternions[k] @ last < 0:
+            quaternions[k] *= -1
+        last = quaternions[k]
+    weights = good.astype(float)
+    smoothed = np.stack([smooth(quaternions[:, axis], times_s, weights, SMOOTH_S) for axis in range(4)], 1)
+    curve = Rotation.from_quat(smoothed)
+    given = Rotation.from_matrix(np.where(good[:, None, None], rotations, np.eye(3)))
+    for _ in range(2):  # a fast turn is no straight line among quaternions: what was missed of it is added
+        missed = (curve.inv() * given).as_rotvec()
+        missed[~good] = 0
+        curve = curve * Rotation.from_rotvec(
+            np.stack([smooth(missed[:, axis], times_s, weights, SMOOTH_S) for axis in range(3)], 1)
+        )
+    return curve.as_matrix()
