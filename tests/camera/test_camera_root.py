@@ -67,7 +67,7 @@ def test_jitter_of_the_meshes_stays_out_of_the_root() -> None:
     found = root_motion(turned, meshes, TIMES, np.ones(COUNT, bool))
     steps = rotation_angle_deg(found.root_to_world[1:, :3, :3], found.root_to_world[:-1, :3, :3])
     raw = rotation_angle_deg(turned[1:, :3, :3], turned[:-1, :3, :3])
-    assert steps.mean() < 0.25 * raw.mean()
+    assert steps.mean() < 0.4 * raw.mean()
     assert found.in_place
 
 

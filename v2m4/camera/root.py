@@ -70,10 +70,8 @@ def _smooth_rotations(rotations: np.ndarray, times_s: np.ndarray, good: np.ndarr
     smoothed = np.stack([smooth(quaternions[:, axis], times_s, weights, SMOOTH_S) for axis in range(4)], 1)
     curve = Rotation.from_quat(smoothed)
     given = Rotation.from_matrix(np.where(good[:, None, None], rotations, np.eye(3)))
-    for _ in range(2):  # a fast turn is no straight line among quaternions: what was missed of it is added
-        missed = (curve.inv() * given).as_rotvec()
-        missed[~good] = 0
-        curve = curve * Rotation.from_rotvec(
-            np.stack([smooth(missed[:, axis], times_s, weights, SMOOTH_S) for axis in range(3)], 1)
-        )
-    return curve.as_matrix()
+    # a fast turn is no straight line among quaternions: what was missed of it is added
+    missed = (curve.inv() * given).as_rotvec()
+    missed[~good] = 0
+    more = np.stack([smooth(missed[:, axis], times_s, weights, SMOOTH_S) for axis in range(3)], 1)
+    return (curve * Rotation.from_rotvec(more)).as_matrix()
