@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from v2m4 import formats
-from v2m4.export import clip, doubts, pictures
+from v2m4.export import cameras, clip, doubts, pictures
 from v2m4.export import page as html
 from v2m4.export.doubts import FAIR_IOU, GOOD_IOU
 from v2m4.export.pictures import Run, Silhouettes
@@ -34,6 +34,7 @@ NOT_SHOWN = {
     "keyframes",
     "frames",
     "world_to_camera",
+    "camera_motion",
     "translation",
     "normals",
     "background",
@@ -73,6 +74,7 @@ def write_report(run_dir: Path, manifest: Mapping[str, Any]) -> Path:
             _silhouettes(run, outlines),
             _comparison(run, outlines),
             _texture(folders.get("texture"), told["texture"]),
+            cameras.section(folders.get("camera"), told["camera"]),
             clip.verdict(told["ingest"], manifest) if run is not None else "",
             clip.sheet(folders.get("ingest"), told["ingest"]),
             _hints(told["export"]),
