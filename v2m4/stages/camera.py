@@ -1,13 +1,19 @@
 """Where was the camera for every keyframe?
 
-Each keyframe's mesh is drawn from a few hundred directions and every roll; the best poses, kept apart in angle, are
-refined by Gauss-Newton steps on silhouette and colour. Then all keyframes are looked at together: the shortest path
-through their hypotheses forbids flips, neighbours give further starts, poses that fit much worse than the rest of the
-clip are marked and bridged, and the object's distance, smooth in time, is told from the scale of each mesh.
+Each keyframe's mesh is drawn from a few hundred directions and every roll, and the best poses, kept apart in angle, go
+on. A first guess matches drawing and frame and solves for the pose (``guess_rounds``); a stereo network may guess too
+(``stereo``), and a swarm look around (``particles``). Gauss-Newton steps on silhouette and colour make it exact. Then
+all keyframes are looked at together: the shortest path through their hypotheses forbids flips, poses that fit much
+worse than the rest of the clip are solved again from the trusted ones on both sides, or else lie between them and are
+marked, and the object's distance, smooth in time, is told from the scale of each mesh. Where the pictures have a
+background, it tells whether the camera moved.
 
-Writes ``cameras.json`` (per keyframe: a rigid matrix, the mesh's scale, silhouette IoU, score, confidence, trusted),
-``poses.json`` (per frame of the clip: mesh to camera, or null), ``overlays/`` (frame, drawing, difference for each
-keyframe) and ``search/`` (all hypotheses; an interrupted run goes on from there).
+``fov_deg`` is that of the full picture; ``auto`` takes the lens with which a few keyframes fit best.
+
+Writes ``cameras.json`` (per keyframe: a rigid matrix, the mesh's scale, silhouette IoU, score, confidence, trusted, how
+it was found, and why it is not trusted; what the camera did in ``camera_motion``), ``poses.json`` (per frame of the
+clip: mesh to camera, or null), ``overlays/`` (frame, drawing, difference for each keyframe) and ``search/`` (all
+hypotheses; an interrupted run goes on from there).
 """
 
 from __future__ import annotations
@@ -83,6 +89,10 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     known = _hypotheses(ctx, options, clip, meshes, K, how)
     keyframes = list(meshes)
     poses, measure = assemble(known, list(meshes.values()), clip.times_s[keyframes], options.smooth_s)
+    poses = [
+        dataclasses.replace(pose, iou=_overlap(clip.frame(k).alpha, meshes[k], K, pose))
+        for k, pose in zip(keyframes, poses, strict=True)
+    ]
     _report(ctx, keyframes, poses, measure)
     motion = _camera_motion(ctx, fov, ingest, clip, meshes, poses)
     by_frame = dict(zip(keyframes, poses, strict=True))
@@ -196,6 +206,16 @@ def _kept(path: Path, solve: Callable[[], list[Hypothesis]]) -> list[Hypothesis]
     if not path.exists():
         formats.write_json(path, [h.to_json() for h in solve()])
     return [Hypothesis.from_json(value) for value in formats.read_json(path)]
+
+
+def _overlap(alpha: np.ndarray, mesh: Mesh, K: np.ndarray, pose: KeyframePose) -> float:
+    """How far the silhouettes agree in the frame, of the pose that is written: what an importer will see."""
+    from v2m4.render import masks
+
+    placed = apply(pose.matrix, mesh.vertices.astype(np.float64)).astype(np.float32)
+    drawn, seen = masks(placed[None], mesh.faces, K, *alpha.shape)[0], alpha >= 128
+    either = int((drawn | seen).sum())
+    return int((drawn & seen).sum()) / either if either else 0.0
 
 
 def _report(ctx: StageContext, keyframes: list[int], poses: list[KeyframePose], measure: str) -> None:
