@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import itertools
 import json
 import shutil
+import sys
+import types
 from pathlib import Path
+from typing import ClassVar
 
 import cv2
 import numpy as np
@@ -14,7 +19,8 @@ from clips import clutter
 from fakecontext import FakeContext
 
 from v2m4 import formats
-from v2m4.errors import InputError
+from v2m4.errors import ConfigError, InputError
+from v2m4.protocols import PointMaps
 from v2m4.render import masks
 from v2m4.stages import camera, ingest, repose
 from v2m4.transforms import apply, fov_to_K, rigid, rotation_angle_deg, rotation_from_vector, split_similarity
@@ -271,3 +277,57 @@ def test_a_known_pose_is_found_or_doubted(tmp_path: Path, seed: int) -> None:
     error = float(rotation_angle_deg(np.array(row["world_to_camera"])[:3, :3], true[:3, :3]))
     assert (row["iou"] >= 0.95 and error < 5) or row["confidence"] < 0.5
     assert row["confidence"] > 0.5  # this object has no view like another
+
+
+class _Taken:
+    """A picture metric, and a network that knows nothing."""
+
+    name, licence = "taken", "MIT, not commercial"
+    seen: ClassVar[list[tuple]] = []
+
+    def __init__(self, weights_dir: Path | None = None, device: str = "cpu", log: object = None) -> None:
+        self.device = device
+
+    def __call__(self, a, b):
+        _Taken.seen.append((tuple(a.shape), tuple(b.shape)))
+        return (a - b).abs().mean((1, 2, 3))
+
+    def point_maps(self, images: np.ndarray) -> PointMaps:
+        _Taken.seen.append(images.shape)
+        return PointMaps(np.full((*images.shape[:3], 3), np.nan, np.float32), np.ones(images.shape[:3], np.float32))
+
+
+def test_networks_of_ones_own_have_a_say_and_are_named_with_their_licence(
+    tmp_path: Path, context: FakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest_folder, generate = _write_clip(tmp_path, 1)
+    module = types.ModuleType("studio")
+    module.Taken = _Taken  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "studio", module)
+    options = dataclasses.replace(QUICK, metric="studio:Taken", stereo="studio:Taken")
+    camera.run(context, options, ingest_folder, generate)
+    cameras = json.loads((context.out / "cameras.json").read_text())
+    assert cameras["licences"] == {
+        "camera stereo (taken)": "MIT, not commercial",
+        "camera metric (taken)": "MIT, not commercial",
+    }
+    assert cameras["keyframes"][0]["iou"] > 0.93
+    (hypothesis, *_) = json.loads((context.out / "search" / "00000.0.json").read_text())
+    assert 0 < hypothesis["metric"] < 0.5
+    assert (7, 96, 96, 3) in _Taken.seen  # the frame and six drawings
+    assert any(shape[1] == (1, 96, 96, 4) for shape in _Taken.seen if isinstance(shape[0], tuple))
+
+
+def test_a_swarm_may_look_around(tmp_path: Path, context: FakeContext) -> None:
+    if importlib.util.find_spec("pyswarms") is None:
+        pytest.skip("pyswarms (the extra v2m4[swarm]) is not installed")
+    ingest_folder, generate = _write_clip(tmp_path, 1)
+    options = dataclasses.replace(QUICK, particles=8, swarm_iterations=3)
+    camera.run(context, options, ingest_folder, generate)
+    assert json.loads((context.out / "cameras.json").read_text())["keyframes"][0]["iou"] > 0.93
+
+
+def test_a_network_that_does_not_exist_is_named(tmp_path: Path, context: FakeContext) -> None:
+    ingest_folder, generate = _write_clip(tmp_path, 1)
+    with pytest.raises(ConfigError, match="duster"):
+        camera.run(context, dataclasses.replace(QUICK, stereo="duster"), ingest_folder, generate)

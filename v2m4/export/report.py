@@ -35,6 +35,7 @@ NOT_SHOWN = {
     "frames",
     "world_to_camera",
     "camera_motion",
+    "licences",
     "translation",
     "normals",
     "background",

@@ -32,7 +32,7 @@ from v2m4.config import opt
 from v2m4.errors import InputError
 from v2m4.protocols import StageContext
 from v2m4.transforms import apply, crop_K, fov_to_K, scale_K
-from v2m4.types import Camera, Clip, Mesh
+from v2m4.types import Clip, Mesh
 
 if TYPE_CHECKING:
     from v2m4.camera.clip import KeyframePose
@@ -74,6 +74,7 @@ class CameraOptions:
 
 def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path) -> None:
     """Fill ``ctx.out`` from the folders of the stages ingest and generate."""
+    from v2m4.camera import account
     from v2m4.camera.clip import assemble
 
     meshes = formats.read_keyframe_meshes(generate)
@@ -90,15 +91,17 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     keyframes = list(meshes)
     poses, measure = assemble(known, list(meshes.values()), clip.times_s[keyframes], options.smooth_s)
     poses = [
-        dataclasses.replace(pose, iou=_overlap(clip.frame(k).alpha, meshes[k], K, pose))
+        dataclasses.replace(pose, iou=account.overlap(clip.frame(k).alpha, meshes[k], K, pose))
         for k, pose in zip(keyframes, poses, strict=True)
     ]
-    _report(ctx, keyframes, poses, measure)
+    for k, pose in zip(ctx.track(keyframes, "overlays"), poses, strict=True):
+        path = ctx.out / "overlays" / f"{formats.frame_name(k)}.png"
+        account.write_overlay(path, clip.frame(k).image, meshes[k], K, pose, k)
     motion = _camera_motion(ctx, fov, ingest, clip, meshes, poses)
-    by_frame = dict(zip(keyframes, poses, strict=True))
-    for k in ctx.track(keyframes, "overlays"):
-        _write_overlay(ctx.out / "overlays" / f"{formats.frame_name(k)}.png", clip, k, meshes[k], K, by_frame[k])
-    _write(ctx.out, fov, clip, keyframes, K, motion, [dataclasses.replace(p, scale=p.scale * unit) for p in poses])
+    poses = [dataclasses.replace(p, scale=p.scale * unit) for p in poses]
+    solved = account.Solved(clip, keyframes, poses, K, fov, motion, measure, _licences(how))
+    account.tell(ctx.log, solved)
+    account.write(ctx.out, solved)
 
 
 def lens(fov_y_deg: float, clip: Clip) -> np.ndarray:
@@ -190,6 +193,12 @@ def _settings(ctx: StageContext, options: CameraOptions) -> KeyframeOptions:
     )
 
 
+def _licences(how: KeyframeOptions) -> dict[str, str]:
+    """Licence of each network that had a say; a result must be judged by another one."""
+    used = {"stereo": how.stereo, "metric": how.metric}
+    return {f"camera {role} ({net.name})": net.licence for role, net in used.items() if net is not None}
+
+
 def _network(kind: dict[str, str], name: str, ctx: StageContext) -> Any:
     """The network behind a name, loaded; None for "none"."""
     return None if name == "none" else models.load(kind, name)(weights_dir=ctx.weights_dir, device=ctx.device)
@@ -206,27 +215,6 @@ def _kept(path: Path, solve: Callable[[], list[Hypothesis]]) -> list[Hypothesis]
     if not path.exists():
         formats.write_json(path, [h.to_json() for h in solve()])
     return [Hypothesis.from_json(value) for value in formats.read_json(path)]
-
-
-def _overlap(alpha: np.ndarray, mesh: Mesh, K: np.ndarray, pose: KeyframePose) -> float:
-    """How far the silhouettes agree in the frame, of the pose that is written: what an importer will see."""
-    from v2m4.render import masks
-
-    placed = apply(pose.matrix, mesh.vertices.astype(np.float64)).astype(np.float32)
-    drawn, seen = masks(placed[None], mesh.faces, K, *alpha.shape)[0], alpha >= 128
-    either = int((drawn | seen).sum())
-    return int((drawn & seen).sum()) / either if either else 0.0
-
-
-def _report(ctx: StageContext, keyframes: list[int], poses: list[KeyframePose], measure: str) -> None:
-    good = [p for p in poses if p.trusted]
-    iou = float(np.median([p.iou for p in poses]))
-    ctx.log.info(f"camera: silhouettes agree to {iou:.2f} (median IoU), {len(good)} of {len(poses)} poses trusted")
-    if measure in ("volume", "area"):
-        ctx.log.info(f"camera: the meshes' {measure} tells their scale from the distance")
-    for k, pose in zip(keyframes, poses, strict=True):
-        if not pose.trusted:
-            ctx.log.warning(f"frame {k}: the pose is taken from its neighbours: {pose.reason}")
 
 
 def _camera_motion(
@@ -252,53 +240,4 @@ def _camera_motion(
             ctx.log.warning("the camera travels, but how far the clip does not tell: it is taken as fixed")
             return egomotion.Egomotion("unknown", np.tile(np.eye(4), (len(clip.times_s), 1, 1)))
         motion = motion.scaled(factor)
-    said = {
-        "still": "the camera stands still",
-        "turning": "the camera turns; its turn is taken out of the object's motion",
-        "moving": "the camera travels; its way is taken out of the object's motion",
-        "unknown": "the background does not tell what the camera does: it is taken as fixed",
-    }
-    ctx.log.info(f"camera: {said[motion.kind]}")
     return motion
-
-
-def _write_overlay(path: Path, clip: Clip, k: int, mesh: Mesh, K: np.ndarray, pose: KeyframePose) -> None:
-    from v2m4.render.preview import overlay
-    from v2m4.render.shade import render_mesh
-
-    if path.exists():
-        return
-    placed = mesh.moved(apply(pose.matrix, mesh.vertices.astype(np.float64)))
-    drawing = render_mesh(placed, Camera(K, np.eye(4), clip.width, clip.height))
-    titles = (f"frame {k}", f"drawing, overlap {pose.iou:.2f}", "difference")
-    formats.write_image(path, overlay(clip.frame(k).image, drawing, titles))
-
-
-def _write(
-    out: Path, fov_y_deg: float, clip: Clip, keyframes: list[int], K: np.ndarray, motion: Egomotion | None,
-    poses: list[KeyframePose],
-) -> None:  # fmt: skip
-    entries = [
-        {
-            "index": k,
-            "world_to_camera": p.world_to_camera.tolist(),
-            "scale": p.scale,
-            "iou": round(p.iou, 6),
-            "score": round(p.score, 6),
-            "confidence": round(p.confidence, 6),
-            "trusted": p.trusted,
-            "found": p.found,
-            "reason": p.reason,
-        }
-        for k, p in zip(keyframes, poses, strict=True)
-    ]
-    matrices = {k: p.matrix.tolist() for k, p in zip(keyframes, poses, strict=True) if p.trusted}
-    formats.write_json(out / "poses.json", [matrices.get(k) for k in range(len(clip.times_s))])
-    head = {"width": clip.width, "height": clip.height, "fov_y_deg": fov_y_deg, "K": K.tolist()}
-    if clip.crop is not None:
-        full = clip.crop.picture_width, clip.crop.picture_height
-        head["picture"] = {"width": full[0], "height": full[1], "K": fov_to_K(fov_y_deg, *full).tolist()}
-    moved: dict[str, Any] = {"kind": motion.kind if motion else "unknown"}
-    if motion is not None and not motion.fixed:
-        moved["camera_to_start"] = motion.camera_to_start.tolist()
-    formats.write_json(out / "cameras.json", {**head, "camera_motion": moved, "keyframes": entries})
