@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from v2m4.camera.egomotion import Egomotion, Tracks, fit_scale, solve
+from v2m4.camera.egomotion import Egomotion, fit_scale, solve
+from v2m4.camera.sightings import Tracks
 from v2m4.transforms import apply, fov_to_K, look_at, rigid, rotation_angle_deg, rotation_from_vector
 
 K = fov_to_K(40, 640, 480)

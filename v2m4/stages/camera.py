@@ -221,7 +221,7 @@ def _camera_motion(
     ctx: StageContext, fov_y_deg: float, ingest: Path, clip: Clip, meshes: dict[int, Mesh], poses: list[KeyframePose]
 ) -> Egomotion | None:
     """What the camera did, told by the background; None where the clip shows none."""
-    from v2m4.camera import egomotion
+    from v2m4.camera import egomotion, sightings
 
     found = formats.read_background(ingest)
     if found is None:
@@ -229,7 +229,7 @@ def _camera_motion(
     crop = clip.crop
     size = (clip.width, clip.height) if crop is None else (crop.picture_width, crop.picture_height)
     keyframes = list(meshes)
-    tracks = egomotion.Tracks(found["track"], found["frame"], found["xy"])
+    tracks = sightings.Tracks(found["track"], found["frame"], found["xy"])
     motion = egomotion.solve(tracks, fov_to_K(fov_y_deg, *size), len(clip.times_s))
     if motion.kind == "moving":
         good = [n for n, p in enumerate(poses) if p.trusted]
