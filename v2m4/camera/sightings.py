@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from v2m4.transforms import nearest_rotation
+
 #: Points that must be seen in a frame before anything is said about it, and tracks in the clip.
 LEAST_POINTS = 20
 
