@@ -65,7 +65,7 @@ WRITE = {
     "write_mesh": (SQUARE,),
 }
 READ = ("read_json", "read_npz", "read_rgba", "read_rgb", "read_animation", "read_mesh")
-FOLDERS = ("read_clip", "mesh_path", "read_keyframe_meshes", "read_texture")
+FOLDERS = ("read_clip", "read_background", "read_camera", "mesh_path", "read_keyframe_meshes", "read_texture")
 
 
 def leave_folder(folder: Path) -> None:
@@ -76,6 +76,9 @@ def leave_folder(folder: Path) -> None:
     formats.write_mesh(formats.mesh_path(folder, 0), SQUARE)
     formats.write_image(folder / "base_color.png", PIXELS)
     formats.write_npz(folder / "uv.npz", {"uv": np.zeros((1, 2)), "uv_faces": np.zeros((1, 3), np.int32)})
+    formats.write_npz(folder / "background.npz", {"track": np.zeros(1), "frame": np.zeros(1), "xy": np.zeros((1, 2))})
+    camera = {"K": np.eye(3).tolist(), "world_to_camera": np.eye(4).tolist(), "width": 3, "height": 2}
+    formats.write_json(folder / "world.json", camera)
 
 
 def test_every_function_takes_text_as_well_as_a_path(tmp_path: Path) -> None:
