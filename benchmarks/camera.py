@@ -282,20 +282,20 @@ def cost(arguments: argparse.Namespace) -> None:
 
 
 def ablation(arguments: argparse.Namespace) -> None:
-    coarse = (Level(64, 2.5, 8, 6.0), Level(128, 2.0, 8), Level(256, 2.0, 8))
     ours = KeyframeOptions(levels=(Level(128, 2.0, 8), Level(256, 2.0, 8)))
     still = tuple(dataclasses.replace(level, iterations=0) for level in ours.levels)
-    plain = dataclasses.replace(ours, guess_rounds=0, levels=still, merge_deg=0.0)
-    matched = dataclasses.replace(plain, guess_rounds=2)
-    swarm = SwarmOptions()
+    coarse = dataclasses.replace(ours.coarse, iterations=0)
+    plain = dataclasses.replace(ours, guess_rounds=0, coarse=coarse, levels=still)
     methods = {
         "sampling only": plain,
-        "sampling, swarm": dataclasses.replace(plain, swarm=swarm),
-        "sampling, guess": matched,
-        "sampling, guess, swarm": dataclasses.replace(matched, swarm=swarm),
-        "sampling, gradient in 3 rounds": dataclasses.replace(ours, guess_rounds=0, levels=coarse),
+        "sampling, swarm": dataclasses.replace(plain, swarm=SwarmOptions()),
+        "sampling, guess": dataclasses.replace(plain, guess_rounds=1),
+        "sampling, guess twice": dataclasses.replace(plain, guess_rounds=2),
+        "sampling, gradient": dataclasses.replace(ours, guess_rounds=0),
         "sampling, guess, gradient (ours)": ours,
-        "ours, swarm": dataclasses.replace(ours, swarm=swarm),
+        "ours, swarm": dataclasses.replace(ours, swarm=SwarmOptions()),
+        "ours, metric structure": dataclasses.replace(ours, metric=models.load(models.METRICS, "structure")()),
+        "ours, metric features": dataclasses.replace(ours, metric=models.load(models.METRICS, "features")()),
     }
     clips = [read_cases(folder)[:: arguments.step] for folder in arguments.clips]
     found: list[list[list[Hypothesis]]] = []

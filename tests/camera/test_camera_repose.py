@@ -62,6 +62,14 @@ def test_a_spike_that_hangs_down_does_not_lift_the_rest() -> None:
         assert np.abs(found.mesh_to_world[k][1, 3] - clean.mesh_to_world[k][1, 3]) < 0.02
 
 
+def test_an_object_that_jumps_stands_where_it_lands() -> None:
+    heights = np.abs(np.sin(0.7 * np.arange(20)))
+    poses = np.stack([pose(30, 0, at=(0, 0.5 - height, 4)) for height in heights])  # y is down in the camera
+    world = build_world(poses, [creature()] * 20, np.ones(20, bool), 1.0)
+    lowest = [apply(m, creature().vertices.astype(float))[:, 1].min() for m in world.mesh_to_world]
+    assert lowest == pytest.approx((heights - heights.min()) * world.unit, abs=1e-6)
+
+
 def test_one_flipped_mesh_does_not_turn_the_world() -> None:
     rotations = np.stack([pose(30 + k)[:3, :3] for k in range(7)] + [pose(213)[:3, :3]])
     assert rotation_angle_deg(object_axes(rotations), pose(33)[:3, :3]) < 2

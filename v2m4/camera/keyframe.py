@@ -23,15 +23,16 @@ from v2m4.types import Mesh
 class KeyframeOptions:
     """How one keyframe is solved.
 
-    A pose from elsewhere goes through the round ``coarse`` first. ``guess_rounds`` of matching at ``guess_size`` pixels
-    (0: none), and with ``swarm`` a particle swarm, come before the ``levels`` from coarse to fine. Before each level
-    only hypotheses within ``drop`` of the best score go on, at most ``keep`` of them, and of two that came closer than
-    ``merge_deg`` the better one. A ``metric`` has a say in the final score; a ``stereo`` network adds its own guesses.
+    A pose from elsewhere goes through the gradient round ``coarse`` first, and so does a sample where there are no
+    ``guess_rounds`` of matching at ``guess_size`` pixels. These, and with ``swarm`` a particle swarm, come before the
+    ``levels`` from coarse to fine. Before each level only hypotheses within ``drop`` of the best score go on, at most
+    ``keep`` of them, and of two that came closer than ``merge_deg`` the better one. A ``metric`` has a say in the final
+    score; a ``stereo`` network adds its own guesses.
     """
 
     search: SearchOptions = field(default_factory=SearchOptions)
     coarse: Level = field(default_factory=partial(Level, 64, 2.5, 8, 6.0))
-    guess_rounds: int = 2
+    guess_rounds: int = 1
     guess_size: int = 128
     swarm: SwarmOptions | None = None
     levels: tuple[Level, ...] = (Level(128, 2.0, 8), Level(256, 2.0, 6))
@@ -105,7 +106,10 @@ def solve(image: np.ndarray, mesh: Mesh, K: np.ndarray, options: KeyframeOptions
         more = stereo.guess(view, subject, rotations, positions, options.stereo)
         rotations, positions = np.concatenate([rotations, more[0]]), np.concatenate([positions, more[1]])
         found += ["stereo"] * len(more[0])
-    return _refined(view, subject, _Candidates(as_poses(rotations, positions), found), options, seed)
+    poses = as_poses(rotations, positions)
+    if not options.guess_rounds:
+        poses = _nearer(view, subject, poses, options.coarse)
+    return _refined(view, subject, _Candidates(poses, found), options, seed)
 
 
 def solve_from(
@@ -115,10 +119,16 @@ def solve_from(
     view, subject = make_view(image, K, options.size), Subject.of(mesh)
     rotations = view.rotation @ rotations
     poses = as_poses(rotations, fit_positions(view.resized(options.search.size), subject, rotations))
-    if options.coarse.iterations:
-        small, lighter = _at(view, subject, options.coarse.size)
-        poses, _ = _better(small, lighter, poses, refine(small, lighter, poses, options.coarse))
+    poses = _nearer(view, subject, poses, options.coarse)
     return _refined(view, subject, _Candidates(poses, ["neighbours"] * len(rotations)), options, seed)
+
+
+def _nearer(view: View, subject: Subject, poses: Poses, level: Level) -> Poses:
+    """One gradient round for poses that may be far off; none is dropped."""
+    if not level.iterations:
+        return poses
+    small, lighter = _at(view, subject, level.size)
+    return _better(small, lighter, poses, refine(small, lighter, poses, level))[0]
 
 
 def _refined(view: View, subject: Subject, start: _Candidates, options: KeyframeOptions, seed: int) -> list[Hypothesis]:

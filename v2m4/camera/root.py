@@ -8,6 +8,7 @@ mesh. Only keyframes whose pose is trusted have a say.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from v2m4.camera.smooth import smooth
 from v2m4.camera.subject import centroid
 from v2m4.transforms import apply, rigid, rotation_angle_deg
 from v2m4.types import Mesh
+
+if TYPE_CHECKING:
+    from scipy.spatial.transform import Rotation
 
 #: Changes faster than this many seconds are shape, or jitter, not root motion.
 SMOOTH_S = 0.5
@@ -54,24 +58,39 @@ def root_motion(mesh_to_world: np.ndarray, meshes: list[Mesh], times_s: np.ndarr
 
 
 def _smooth_rotations(rotations: np.ndarray, times_s: np.ndarray, good: np.ndarray) -> np.ndarray:
-    """Rotations (K,3,3) smoothed as quaternions of one sign, so that a full turn goes through."""
+    """Rotations (K,3,3) smoothed as quaternions about a steady turn, so that any number of full turns goes through."""
     from scipy.spatial.transform import Rotation
 
-    quaternions = Rotation.from_matrix(rotations).as_quat()
-    last = quaternions[int(np.flatnonzero(good)[0])]
-    for k in range(len(quaternions)):
-        if not good[k]:
-            quaternions[k] = 0
-            continue
-        if quaternions[k] @ last < 0:
-            quaternions[k] *= -1
-        last = quaternions[k]
     weights = good.astype(float)
-    smoothed = np.stack([smooth(quaternions[:, axis], times_s, weights, SMOOTH_S) for axis in range(4)], 1)
-    curve = Rotation.from_quat(smoothed)
     given = Rotation.from_matrix(np.where(good[:, None, None], rotations, np.eye(3)))
-    # a fast turn is no straight line among quaternions: what was missed of it is added
+    steady = _steady_turn(given, times_s, np.flatnonzero(good))
+    quaternions = _one_sign((steady.inv() * given).as_quat(), good)
+    smoothed = np.stack([smooth(quaternions[:, axis], times_s, weights, SMOOTH_S) for axis in range(4)], 1)
+    curve = steady * Rotation.from_quat(smoothed)
+    # a sudden turn is no straight line among quaternions: what was missed of it is added
     missed = (curve.inv() * given).as_rotvec()
     missed[~good] = 0
     more = np.stack([smooth(missed[:, axis], times_s, weights, SMOOTH_S) for axis in range(3)], 1)
     return (curve * Rotation.from_rotvec(more)).as_matrix()
+
+
+def _steady_turn(given: Rotation, times_s: np.ndarray, good: np.ndarray) -> Rotation:
+    """K rotations that turn at the median rate of the ``given`` ones; ``good`` are the indices of those believed."""
+    from scipy.spatial.transform import Rotation
+
+    first = int(good[0])
+    if len(good) < 3:
+        return given[np.full(len(times_s), first)]
+    rates = (given[good[:-1]].inv() * given[good[1:]]).as_rotvec() / np.diff(times_s[good])[:, None]
+    return given[first] * Rotation.from_rotvec(np.median(rates, 0) * (times_s - times_s[first])[:, None])
+
+
+def _one_sign(quaternions: np.ndarray, good: np.ndarray) -> np.ndarray:
+    """Of q and -q, the one near the three before it: a single turned mesh does not change the sign of all that follow.
+    Those not ``good`` become 0."""
+    signed = np.zeros_like(quaternions)
+    before: list[np.ndarray] = []
+    for k in np.flatnonzero(good):
+        signed[k] = quaternions[k] if not before or quaternions[k] @ sum(before) >= 0 else -quaternions[k]
+        before = [*before, signed[k]][-3:]
+    return signed

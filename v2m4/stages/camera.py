@@ -57,7 +57,7 @@ class CameraOptions:
     refine_size: int = opt(256, "side of the pictures of the last refinement, in pixels", minimum=64, maximum=1024)
     hypotheses: int = opt(6, "poses of each keyframe that are refined", minimum=1, maximum=64)
     guess_rounds: int = opt(
-        2, "how often drawing and frame are matched for a first guess; 0 leaves it out", minimum=0, maximum=10
+        1, "how often drawing and frame are matched for a first guess; 0 leaves it out", minimum=0, maximum=10
     )
     stereo: str = opt("none", "a network that guesses too: none, dust3r, vggt, or your own package.module:Class")
     particles: int = opt(0, "particles of a swarm around each hypothesis; 0 leaves it out", minimum=0, maximum=10000)
