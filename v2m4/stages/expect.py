@@ -19,6 +19,7 @@ from v2m4 import formats
 #: Seconds for each keyframe with the defaults, of the stages that cost most.
 PER_KEYFRAME_S = {"generate": 0.8, "camera": 1.7, "topology": 3.3, "texture": 1.1}
 #: A mesh that is brought is only read and cleaned.
+SWARM_S = 1.8  # of 24 particles that move ten times, a keyframe
 BROUGHT_S = 0.3
 #: Seconds for the unwrapping and the rest of the texture at 1024, and for each frame of the export.
 TEXTURE_S, EXPORT_S = 5.0, 0.25
@@ -62,6 +63,7 @@ def expected(options: Mapping[str, Any], ingest: Path, speed: float | None = Non
     seconds = keyframes * (
         (BROUGHT_S if brought else 0.0 if own else PER_KEYFRAME_S["generate"])
         + PER_KEYFRAME_S["camera"] * (0.5 + 0.5 * camera.hypotheses * camera.directions / 1800)
+        + SWARM_S * camera.particles * camera.swarm_iterations / 240
         + PER_KEYFRAME_S["topology"] * (0.4 + 0.6 * topology.passes / 6 * topology.nodes / 250) * faces**0.5
         + PER_KEYFRAME_S["texture"] * (0.5 + 0.5 * texels)
     )
