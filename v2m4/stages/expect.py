@@ -19,8 +19,9 @@ from v2m4 import formats
 #: Seconds for each keyframe with the defaults, of the stages that cost most.
 PER_KEYFRAME_S = {"generate": 0.8, "camera": 1.7, "topology": 3.3, "texture": 1.1}
 #: A mesh that is brought is only read and cleaned.
-SWARM_S = 1.8  # of 24 particles that move ten times, a keyframe
 BROUGHT_S = 0.3
+#: Seconds for each keyframe of a swarm of 24 particles that move ten times.
+SWARM_S = 1.8
 #: Seconds for the unwrapping and the rest of the texture at 1024, and for each frame of the export.
 TEXTURE_S, EXPORT_S = 5.0, 0.25
 #: Compiling what a fresh process needs.
