@@ -64,16 +64,25 @@ def test_a_travelling_camera_is_found_up_to_one_factor(outliers: float) -> None:
     assert way @ wanted / np.linalg.norm(way) / np.linalg.norm(wanted) > np.cos(np.radians(3))
 
 
-def test_the_object_gives_the_factor_of_the_travel() -> None:
+@pytest.mark.parametrize("step", [(0, 0, 0), (0.04, 0, -0.02)])
+def test_an_object_that_stands_or_walks_straight_gives_the_factor_of_the_travel(step: tuple) -> None:
     cameras = _travel(14)
     true = np.stack([cameras[0] @ np.linalg.inv(c) for c in cameras])
     motion = Egomotion("moving", true).scaled(1 / 2.5)
-    there = np.array([0.3, 0.2, 5.0])
-    positions = np.stack([apply(np.linalg.inv(m), there[None])[0] for m in true])
-    factor = fit_scale(positions, motion, list(range(14)))
-    assert factor == pytest.approx(2.5, rel=0.01)
+    rng = np.random.default_rng(0)
+    path = np.array([0.3, 0.2, 5.0]) + np.outer(np.arange(14), step) + 0.005 * rng.normal(size=(14, 3))
+    positions = np.stack([apply(np.linalg.inv(m), p[None])[0] for m, p in zip(true, path, strict=True)])
+    frames, times = list(range(14)), np.arange(14) / 8
+    assert fit_scale(positions, motion, frames, times) == pytest.approx(2.5, rel=0.05)
     still = Egomotion("moving", np.tile(np.eye(4), (14, 1, 1)))
-    assert fit_scale(positions, still, list(range(14))) is None
+    assert fit_scale(positions, still, frames, times) is None
+
+
+def test_a_camera_on_a_line_does_not_tell_how_far_it_went() -> None:
+    line = np.tile(np.eye(4), (14, 1, 1))
+    line[:, 0, 3] = 0.1 * np.arange(14)
+    positions = np.tile([0.0, 0, 4.0], (14, 1)) + 0.005 * np.random.default_rng(0).normal(size=(14, 3))
+    assert fit_scale(positions, Egomotion("moving", line), list(range(14)), np.arange(14) / 8) is None
 
 
 def test_what_fits_no_camera_and_what_is_not_there_is_unknown() -> None:

@@ -17,14 +17,16 @@ import trimesh
 from camera_cases import creature, photograph, pose
 from clips import clutter
 from fakecontext import FakeContext
+from rooms import room
 
 from v2m4 import formats
 from v2m4.errors import ConfigError, InputError
 from v2m4.protocols import PointMaps
 from v2m4.render import masks
+from v2m4.render.shade import render_mesh
 from v2m4.stages import camera, ingest, repose
 from v2m4.transforms import apply, fov_to_K, rigid, rotation_angle_deg, rotation_from_vector, split_similarity
-from v2m4.types import Mesh
+from v2m4.types import Camera, Mesh
 
 QUICK = camera.CameraOptions(directions=120, rolls=24, search_size=40, refine_size=96)
 
@@ -331,3 +333,37 @@ def test_a_network_that_does_not_exist_is_named(tmp_path: Path, context: FakeCon
     ingest_folder, generate = _write_clip(tmp_path, 1)
     with pytest.raises(ConfigError, match="duster"):
         camera.run(context, dataclasses.replace(QUICK, stereo="duster"), ingest_folder, generate)
+
+
+@pytest.mark.slow
+def test_a_camera_that_goes_round_a_still_object_leaves_it_still(tmp_path: Path) -> None:
+    """Twenty degrees along a bow: from pictures and masks to a world in which nothing moves but the camera."""
+    width, height, count = 288, 216, 9
+    K, walls = fov_to_K(40, width, height), room()
+    middle = np.array([0, 0, 2.6])
+    cameras = []
+    for k in range(count):
+        turn = rotation_from_vector(np.array([0, np.radians(2.5 * k), 0]))
+        cameras.append(rigid(turn, middle - turn @ middle))
+        seen = walls.moved(apply(cameras[-1], walls.vertices.astype(float)))
+        ground = render_mesh(seen, Camera(K, np.eye(4), width, height), supersample=2)
+        image, _ = photograph(creature(), cameras[-1] @ pose(35, 10, at=(0, 0.05, 2.6)), width, height)
+        share = image[..., 3:] / 255.0
+        whole = image[..., :3] * share + ground[..., :3] * (1 - share)
+        formats.write_image(tmp_path / "clip" / f"{k}.png", np.round(whole).astype(np.uint8))
+        formats.write_image(tmp_path / "masks" / f"{k}.png", image[..., 3])
+        formats.write_mesh(formats.mesh_path(tmp_path / "generate", k), creature())
+    options = ingest.IngestOptions(source=tmp_path / "clip", fps=8, masks=tmp_path / "masks", keyframe_step=1)
+    ingest.run(FakeContext(tmp_path / "ingest"), options)
+    camera.run(FakeContext(tmp_path / "camera"), QUICK, tmp_path / "ingest", tmp_path / "generate")
+    motion = json.loads((tmp_path / "camera" / "cameras.json").read_text())["camera_motion"]
+    assert motion["kind"] == "moving"
+    found, true = np.array(motion["camera_to_start"]), np.linalg.inv(np.stack(cameras))
+    assert rotation_angle_deg(found[:, :3, :3], true[:, :3, :3]).max() < 1.5
+    assert np.linalg.norm(found[-1, :3, 3] - true[-1, :3, 3]) < 0.08 * np.linalg.norm(true[-1, :3, 3])
+    repose.run(
+        FakeContext(tmp_path / "repose"), repose.ReposeOptions(),
+        tmp_path / "ingest", tmp_path / "camera", tmp_path / "generate",
+    )  # fmt: skip
+    root = json.loads((tmp_path / "repose" / "world.json").read_text())["root_motion"]
+    assert root["in_place"] and root["travel_m"] < 0.05 and root["turn_deg"] < 3

@@ -23,8 +23,9 @@ from v2m4.transforms import rigid, rotation_angle_deg
 STILL, EXPLAINED = 0.0015, 0.0015
 #: A travelling camera must explain the tracks this much better than a turning one.
 MUST_GAIN = 0.5
-#: The factor of the travel must make the object's path this much smoother, else it is not determined.
-SMOOTHER = 0.5
+#: The factor of the travel must make the object's path this much straighter, over pieces of so many seconds, else it is
+#: not determined.
+SMOOTHER, PIECE_S = 0.5, 2.0
 
 
 @dataclass(frozen=True)
@@ -70,25 +71,38 @@ def solve(tracks: Tracks, K: np.ndarray, count: int) -> Egomotion:
     return Egomotion("moving", moving[0])
 
 
-def fit_scale(positions: np.ndarray, motion: Egomotion, keyframes: list[int]) -> float | None:
-    """The factor for a moving camera's travel that makes the object's path smoothest: ``positions`` (K,3) of the object
-    in the camera of each of the ``keyframes``. None when no factor makes it much smoother."""
+def fit_scale(positions: np.ndarray, motion: Egomotion, keyframes: list[int], times_s: np.ndarray) -> float | None:
+    """The factor for a moving camera's travel that makes the object's path straightest, piece by piece: ``positions``
+    (K,3) of the object in the camera of each of the ``keyframes``, at ``times_s`` (K,). None when no factor makes it
+    much straighter: a camera that goes along a line beside the object tells nothing."""
     if len(keyframes) < 4:
         return None
     poses = motion.camera_to_start[keyframes]
-    path = np.einsum("kij,kj->ki", poses[:, :3, :3], positions)
-    bend, travel = np.diff(path, 2, axis=0), np.diff(poses[:, :3, 3], 2, axis=0)
-    total = float((travel**2).sum())
-    if total <= 1e-12 * max(float((bend**2).sum()), 1e-12):
+    pieces = _pieces(times_s)
+    bend = np.concatenate([_off_line(p, times_s, np.einsum("kij,kj->ki", poses[:, :3, :3], positions)) for p in pieces])
+    travel = np.concatenate([_off_line(p, times_s, poses[:, :3, 3]) for p in pieces])
+    if float((travel**2).sum()) <= 1e-6 * float((bend**2).sum()) or not travel.any():
         return None
     weight = np.ones(len(bend))
-    factor = 0.0
     for _ in range(10):
         factor = -float(np.einsum("k,ki,ki->", weight, bend, travel) / np.einsum("k,ki,ki->", weight, travel, travel))
         miss = np.linalg.norm(bend + factor * travel, axis=1)
-        weight = 1 / (1 + (miss / max(1.4826 * float(np.median(miss)), 1e-9)) ** 2)
+        weight = 1 / (1 + (miss / max(2 * 1.4826 * float(np.median(miss)), 1e-9)) ** 2)
     before = float(np.median(np.linalg.norm(bend, axis=1)))
     return factor if factor > 0 and float(np.median(miss)) < SMOOTHER * before else None
+
+
+def _pieces(times_s: np.ndarray) -> list[np.ndarray]:
+    """Indices of the keyframes in pieces of ``PIECE_S`` seconds that overlap by half, four in each at least."""
+    starts = np.arange(times_s[0], max(times_s[-1] - PIECE_S / 2, times_s[0]) + 1e-9, PIECE_S / 2)
+    pieces = [np.flatnonzero((times_s >= start - 1e-9) & (times_s <= start + PIECE_S)) for start in starts]
+    return [p for p in pieces if len(p) >= 4] or [np.arange(len(times_s))]
+
+
+def _off_line(piece: np.ndarray, times_s: np.ndarray, path: np.ndarray) -> np.ndarray:
+    """How far a piece of a path (K,3) is from going straight at one speed."""
+    along = np.stack([np.ones(len(piece)), times_s[piece] - times_s[piece].mean()], 1)
+    return path[piece] - along @ np.linalg.lstsq(along, path[piece], rcond=None)[0]
 
 
 def _turning(table: Table) -> np.ndarray | None:

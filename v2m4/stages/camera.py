@@ -235,7 +235,8 @@ def _camera_motion(
         good = [n for n, p in enumerate(poses) if p.trusted]
         middles = [apply(poses[n].matrix, meshes[keyframes[n]].vertices.mean(0, dtype=np.float64)[None]) for n in good]
         positions = np.array(middles).reshape(-1, 3)
-        factor = egomotion.fit_scale(positions, motion, [keyframes[n] for n in good])
+        told = [keyframes[n] for n in good]
+        factor = egomotion.fit_scale(positions, motion, told, clip.times_s[told])
         if factor is None:
             ctx.log.warning("the camera travels, but how far the clip does not tell: it is taken as fixed")
             return egomotion.Egomotion("unknown", np.tile(np.eye(4), (len(clip.times_s), 1, 1)))
