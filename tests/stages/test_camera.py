@@ -245,7 +245,8 @@ def test_the_same_clip_twice_gives_the_same_bytes(walked: Path, tmp_path: Path) 
 
 def test_every_pose_says_how_it_was_found_and_why_it_is_not_trusted(walked: Path) -> None:
     rows = json.loads((walked / "camera" / "cameras.json").read_text())["keyframes"]
-    assert [r["found"] for r in rows] == ["search", "search", "search", "bridged", "search"]
+    assert [r["found"] == "bridged" for r in rows] == [False, False, False, True, False]
+    assert {r["found"] for r in rows} <= {"search", "neighbours", "bridged"} and rows[0]["found"] == "search"
     assert [bool(r["reason"]) for r in rows] == [False, False, False, True, False]
     assert "silhouettes" in rows[3]["reason"] or "colours" in rows[3]["reason"]
 
