@@ -62,7 +62,7 @@ _tuning = _options(
     click.option(
         "--weights-dir",
         type=click.Path(path_type=Path),
-        help="Folder with weights of rembg and SAM 2; looked into first.",
+        help="Folder with weights of networks; looked into first.",
     ),
     click.option("--seed", type=click.IntRange(min=0), help="Every random choice derives from it."),
 )
