@@ -197,6 +197,26 @@ def _backdrop(turn: np.ndarray, K: np.ndarray, width: int, height: int) -> np.nd
     return np.asarray(cv2.remap(wall, at[..., 0], at[..., 1], cv2.INTER_LINEAR))
 
 
+def _leave_frame(folder: Path, k: int, image: np.ndarray, ground: np.ndarray) -> None:
+    """Frame ``k`` of a clip: ``image`` (H,W,4) over ``ground`` (H,W,3), with its mask and its mesh."""
+    share = image[..., 3:] / 255.0
+    whole = image[..., :3] * share + ground * (1 - share)
+    formats.write_image(folder / "clip" / f"{k}.png", np.round(whole).astype(np.uint8))
+    formats.write_image(folder / "masks" / f"{k}.png", image[..., 3])
+    formats.write_mesh(formats.mesh_path(folder / "generate", k), creature())
+
+
+def _to_world(folder: Path) -> tuple[dict, dict]:
+    """What the camera did, and the world, of the frames left in ``folder``."""
+    options = ingest.IngestOptions(source=folder / "clip", fps=8, masks=folder / "masks", keyframe_step=1)
+    ingest.run(FakeContext(folder / "ingest"), options)
+    camera.run(FakeContext(folder / "camera"), QUICK, folder / "ingest", folder / "generate")
+    stages = (folder / name for name in ("ingest", "camera", "generate"))
+    repose.run(FakeContext(folder / "repose"), repose.ReposeOptions(), *stages)
+    cameras = json.loads((folder / "camera" / "cameras.json").read_text())
+    return cameras["camera_motion"], json.loads((folder / "repose" / "world.json").read_text())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("pan_deg", [0.0, 3.0])
 def test_a_camera_that_pans_is_told_from_an_object_that_moves(tmp_path: Path, pan_deg: float) -> None:
@@ -207,24 +227,12 @@ def test_a_camera_that_pans_is_told_from_an_object_that_moves(tmp_path: Path, pa
     starts = [pose(35, 10, at=(0.1 * k - 0.25, 0.05, 2.6)) for k in range(count)]
     for k in range(count):
         image, _ = photograph(creature(), rigid(turns[k], np.zeros(3)) @ starts[k], width, height)
-        share = image[..., 3:] / 255.0
-        whole = image[..., :3] * share + _backdrop(turns[k], K, width, height) * (1 - share)
-        formats.write_image(tmp_path / "clip" / f"{k}.png", np.round(whole).astype(np.uint8))
-        formats.write_image(tmp_path / "masks" / f"{k}.png", image[..., 3])
-        formats.write_mesh(formats.mesh_path(tmp_path / "generate", k), creature())
-    options = ingest.IngestOptions(source=tmp_path / "clip", fps=8, masks=tmp_path / "masks", keyframe_step=1)
-    ingest.run(FakeContext(tmp_path / "ingest"), options)
-    camera.run(FakeContext(tmp_path / "camera"), QUICK, tmp_path / "ingest", tmp_path / "generate")
-    cameras = json.loads((tmp_path / "camera" / "cameras.json").read_text())
-    assert cameras["camera_motion"]["kind"] == ("turning" if pan_deg else "still")
+        _leave_frame(tmp_path, k, image, _backdrop(turns[k], K, width, height))
+    motion, world = _to_world(tmp_path)
+    assert motion["kind"] == ("turning" if pan_deg else "still")
     if pan_deg:
-        found = np.array(cameras["camera_motion"]["camera_to_start"])
+        found = np.array(motion["camera_to_start"])
         assert rotation_angle_deg(found[:, :3, :3], np.swapaxes(turns, 1, 2)).max() < 0.5
-    repose.run(
-        FakeContext(tmp_path / "repose"), repose.ReposeOptions(),
-        tmp_path / "ingest", tmp_path / "camera", tmp_path / "generate",
-    )  # fmt: skip
-    world = json.loads((tmp_path / "repose" / "world.json").read_text())
     placed = np.array([e["mesh_to_world"] for e in world["keyframes"]])
     steps = np.diff(placed[:, :3, 3], axis=0)
     straight = steps.mean(0) / np.linalg.norm(steps.mean(0))
@@ -349,22 +357,11 @@ def test_a_camera_that_goes_round_a_still_object_leaves_it_still(tmp_path: Path)
         seen = walls.moved(apply(cameras[-1], walls.vertices.astype(float)))
         ground = render_mesh(seen, Camera(K, np.eye(4), width, height), supersample=2)
         image, _ = photograph(creature(), cameras[-1] @ pose(35, 10, at=(0, 0.05, 2.6)), width, height)
-        share = image[..., 3:] / 255.0
-        whole = image[..., :3] * share + ground[..., :3] * (1 - share)
-        formats.write_image(tmp_path / "clip" / f"{k}.png", np.round(whole).astype(np.uint8))
-        formats.write_image(tmp_path / "masks" / f"{k}.png", image[..., 3])
-        formats.write_mesh(formats.mesh_path(tmp_path / "generate", k), creature())
-    options = ingest.IngestOptions(source=tmp_path / "clip", fps=8, masks=tmp_path / "masks", keyframe_step=1)
-    ingest.run(FakeContext(tmp_path / "ingest"), options)
-    camera.run(FakeContext(tmp_path / "camera"), QUICK, tmp_path / "ingest", tmp_path / "generate")
-    motion = json.loads((tmp_path / "camera" / "cameras.json").read_text())["camera_motion"]
+        _leave_frame(tmp_path, k, image, ground[..., :3])
+    motion, world = _to_world(tmp_path)
     assert motion["kind"] == "moving"
     found, true = np.array(motion["camera_to_start"]), np.linalg.inv(np.stack(cameras))
     assert rotation_angle_deg(found[:, :3, :3], true[:, :3, :3]).max() < 1.5
     assert np.linalg.norm(found[-1, :3, 3] - true[-1, :3, 3]) < 0.08 * np.linalg.norm(true[-1, :3, 3])
-    repose.run(
-        FakeContext(tmp_path / "repose"), repose.ReposeOptions(),
-        tmp_path / "ingest", tmp_path / "camera", tmp_path / "generate",
-    )  # fmt: skip
-    root = json.loads((tmp_path / "repose" / "world.json").read_text())["root_motion"]
+    root = world["root_motion"]
     assert root["in_place"] and root["travel_m"] < 0.05 and root["turn_deg"] < 3
