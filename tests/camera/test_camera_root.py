@@ -103,3 +103,12 @@ def test_a_keyframe_that_is_not_trusted_has_no_say() -> None:
     a, b = (root_motion(p, meshes, TIMES, trusted).root_to_world for p in (poses, spoiled))
     assert np.array_equal(a, b)
     assert rotation_angle_deg(b[7, :3, :3], _yaw(60 * 7 / (COUNT - 1))) < 2
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_or_two_keyframes_are_taken_as_they_are(count: int) -> None:
+    roots, poses, meshes = _walk(60, (0.08, 0.03))
+    found = root_motion(poses[:count], meshes[:count], TIMES[:count], np.ones(count, bool))
+    assert np.allclose(found.root_to_world[:, [0, 2], 3], roots[:count, [0, 2], 3], atol=1e-4)
+    assert rotation_angle_deg(found.root_to_world[:, :3, :3], roots[:count, :3, :3]).max() < 0.1
+    assert found.travel == pytest.approx(np.hypot(0.08, 0.03) * (count - 1), abs=1e-3)

@@ -48,7 +48,7 @@ def root_motion(mesh_to_world: np.ndarray, meshes: list[Mesh], times_s: np.ndarr
         for matrix, mesh in zip(mesh_to_world, meshes, strict=True)
     ])  # fmt: skip
     middles[~good] = 0
-    places = np.stack([smooth(middles[:, axis], times_s, good.astype(float), SMOOTH_S) for axis in range(3)], 1)
+    places = np.stack([_curve(middles[:, axis], times_s, good) for axis in range(3)], 1)
     places[:, 1] -= float(np.median(places[good, 1]))  # it keeps to the ground, and leaves it in a jump
     root = np.stack([rigid(r, p) for r, p in zip(rotations, places, strict=True)])
     size = float(np.median([np.ptp(m.vertices, axis=0).max() * s for m, s in zip(meshes, scales, strict=True)]))
@@ -57,10 +57,20 @@ def root_motion(mesh_to_world: np.ndarray, meshes: list[Mesh], times_s: np.ndarr
     return Root(root, travel, turn, travel < IN_PLACE_SHARE * size and turn < IN_PLACE_DEG)
 
 
+def _curve(values: np.ndarray, times_s: np.ndarray, good: np.ndarray) -> np.ndarray:
+    """(K,) smoothed; two values tell nothing of what is smooth, so what lies between them is taken."""
+    if good.sum() < 3:
+        return np.interp(times_s, times_s[good], values[good])
+    return smooth(values, times_s, good.astype(float), SMOOTH_S)
+
+
 def _smooth_rotations(rotations: np.ndarray, times_s: np.ndarray, good: np.ndarray) -> np.ndarray:
     """Rotations (K,3,3) smoothed as quaternions about a steady turn, so that any number of full turns goes through."""
     from scipy.spatial.transform import Rotation
 
+    if good.sum() < 3:
+        nearest = np.abs(times_s[:, None] - times_s[good]).argmin(1)
+        return rotations[np.flatnonzero(good)[nearest]]
     weights = good.astype(float)
     given = Rotation.from_matrix(np.where(good[:, None, None], rotations, np.eye(3)))
     steady = _steady_turn(given, times_s, np.flatnonzero(good))
@@ -79,8 +89,6 @@ def _steady_turn(given: Rotation, times_s: np.ndarray, good: np.ndarray) -> Rota
     from scipy.spatial.transform import Rotation
 
     first = int(good[0])
-    if len(good) < 3:
-        return given[np.full(len(times_s), first)]
     rates = (given[good[:-1]].inv() * given[good[1:]]).as_rotvec() / np.diff(times_s[good])[:, None]
     return given[first] * Rotation.from_rotvec(np.median(rates, 0) * (times_s - times_s[first])[:, None])
 
