@@ -73,6 +73,8 @@ def test_a_download_is_announced_and_its_failure_says_what_to_do(
     monkeypatch.setattr(client, "snapshot_download", unreachable)
     with pytest.raises(InputError, match="could not be fetched") as caught:
         hub.folder_of(dust3r.MODEL, tmp_path, context)
+    with pytest.raises(InputError, match="not on disk"):
+        hub.folder_of(dust3r.MODEL, tmp_path, None)  # nobody to say it to
     assert "2285 MB" in context.messages[0] and "not commercial" in context.messages[0]
     assert "--weights-dir" in (caught.value.hint or "")
 

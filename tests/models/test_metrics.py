@@ -4,6 +4,7 @@ install, so a module with the same signatures stands in for it."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import types
 from pathlib import Path
@@ -15,7 +16,7 @@ from camera_cases import creature, pose
 
 from v2m4 import models
 from v2m4.errors import InputError, MissingBackend
-from v2m4.models.dreamsim import FILE, DreamSim
+from v2m4.models.dreamsim import PARTS, DreamSim
 from v2m4.models.lpips import TRUNK, Lpips
 from v2m4.models.torchvision import import_torchvision
 from v2m4.render.shade import render_mesh
@@ -72,6 +73,8 @@ def metric(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         _random_trunk(tmp_path)
     if name == "dreamsim":
         _fake_dreamsim(monkeypatch, [])
+        for part in PARTS:
+            (tmp_path / "dreamsim" / part).mkdir(parents=True)
     return models.load(models.METRICS, name)(weights_dir=tmp_path)
 
 
@@ -89,7 +92,7 @@ def test_equal_pictures_are_at_no_distance_and_a_turn_is_seen(metric: Any) -> No
     pictures = _drawings(30, 34, 60)
     found = metric(pictures, pictures[:1])
     assert found.shape == (3,)
-    assert abs(float(found[0])) < 1e-5
+    assert abs(float(found[0].detach())) < 1e-5
     assert 1e-5 < found[1] < found[2]
 
 
@@ -145,10 +148,28 @@ def test_dreamsim_looks_in_the_folder_and_says_what_it_would_fetch(
     DreamSim(weights_dir=tmp_path, log=context)
     assert calls == [{"device": "cpu", "cache_dir": str(tmp_path / "dreamsim"), "dreamsim_type": "open_clip_vitb32"}]
     assert "340 MB" in context.messages[0] and str(tmp_path / "dreamsim") in context.messages[0]
-    (tmp_path / "dreamsim" / FILE).touch()
+    (tmp_path / "dreamsim" / PARTS[0]).touch()
+    context.messages.clear()
+    DreamSim(weights_dir=tmp_path, log=context)
+    assert len(context.messages) == 1  # the package fetches all where a part is missing
+    (tmp_path / "dreamsim" / PARTS[1]).mkdir()
     context.messages.clear()
     DreamSim(weights_dir=tmp_path, log=context)
     assert context.messages == []
+
+
+def test_nothing_is_fetched_without_saying_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[object] = []
+    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *a, **k: fetched.append(a))
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "cache"))
+    _fake_dreamsim(monkeypatch, fetched)
+    with pytest.raises(InputError, match="not on disk"):
+        DreamSim(weights_dir=tmp_path)
+    if import_torchvision() is not None and importlib.util.find_spec("lpips") is not None:
+        with pytest.raises(InputError, match="not on disk") as caught:
+            Lpips(weights_dir=tmp_path)
+        assert TRUNK in (caught.value.hint or "")
+    assert fetched == []
 
 
 @pytest.mark.parametrize(

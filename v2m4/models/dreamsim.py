@@ -1,4 +1,7 @@
-"""DreamSim (Fu et al. 2023), the paper's own metric, by the package ``dreamsim``, where installed."""
+"""DreamSim (Fu et al. 2023) by the package ``dreamsim``, where installed: its single network of CLIP's build.
+
+The paper uses the package's ensemble, whose DINO part loads code from a repository when it runs; this one does not.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 INSTALL = "pip install -c constraints.txt 'v2m4[dreamsim]'"
-LICENCE = "MIT; the weights of DINO in it are Apache-2.0"
-#: The single network of the package that needs no other repository's code: CLIP's build with OpenCLIP's weights.
-KIND, FILE = "open_clip_vitb32", "open_clip_vitb32_pretrain.pth.tar"
+LICENCE = "MIT (code; of the OpenCLIP weights see their own page)"
+#: The network, and what its weights are made of in the package's folder: it fetches all where one of them is missing.
+KIND, PARTS = "open_clip_vitb32", ("open_clip_vitb32_pretrain.pth.tar", "open_clip_vitb32_single_lora")
 _URL = f"https://github.com/ssundaram21/dreamsim/releases/download/v0.2.0-checkpoints/dreamsim_{KIND}_checkpoint.zip"
 _MB, _SIZE = 340, 224
 
@@ -37,7 +40,9 @@ class DreamSim:
             raise MissingBackend("dreamsim (how different two pictures look)", INSTALL, LICENCE) from None
         folder = (weights_dir or Path.home() / ".cache" / "v2m4") / "dreamsim"
         by_hand = f"unpack it into {folder}, or into DIR/dreamsim with --weights-dir DIR"
-        if not (folder / FILE).is_file() and log is not None:
+        if not all((folder / part).exists() for part in PARTS):
+            if log is None:  # nothing is fetched without saying so
+                raise InputError("the weights of DreamSim are not on disk", f"get {_URL} and {by_hand}")
             log.info(said("DreamSim", _URL, _MB, LICENCE, by_hand))
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -50,11 +50,13 @@ def cached(model: HubModel) -> Path | None:
 
 
 def fetch(model: HubModel, log: Progress | None) -> Path:
-    """The folder in the hub's cache, fetched after saying so. InputError when it cannot be had."""
+    """The folder in the hub's cache, fetched after saying so. InputError when it cannot be had, or when there is nobody
+    to say it to."""
     from huggingface_hub import snapshot_download
 
-    if log is not None:
-        log.info(said(model.name, model.source, model.size_mb, model.licence, model.by_hand))
+    if log is None:
+        raise InputError(f"the weights of {model.name} are not on disk", f"put {model.by_hand}")
+    log.info(said(model.name, model.source, model.size_mb, model.licence, model.by_hand))
     try:
         return Path(snapshot_download(f"{model.owner}/{model.name}", allow_patterns=list(FILES)))
     except Exception as error:  # the hub's client raises its own, httpx's and the system's

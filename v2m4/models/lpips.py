@@ -78,8 +78,9 @@ def _trunk(weights_dir: Path | None, log: Progress | None) -> Path:
     if found is not None:
         return found
     by_hand = f"save it in a folder given with --weights-dir as {TRUNK}"
-    if log is not None:
-        log.info(said("AlexNet, the trunk of LPIPS,", _URL, _MB, "BSD-3-Clause", by_hand))
+    if log is None:  # nothing is fetched without saying so
+        raise InputError("the weights of AlexNet, the trunk of LPIPS, are not on disk", f"get {_URL} and {by_hand}")
+    log.info(said("AlexNet, the trunk of LPIPS,", _URL, _MB, "BSD-3-Clause", by_hand))
     cache.mkdir(parents=True, exist_ok=True)
     try:
         torch.hub.download_url_to_file(_URL, str(cache / TRUNK), hash_prefix=_HASH, progress=False)

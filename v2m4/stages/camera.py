@@ -201,7 +201,9 @@ def _licences(how: KeyframeOptions) -> dict[str, str]:
 
 def _network(kind: dict[str, str], name: str, ctx: StageContext) -> Any:
     """The network behind a name, loaded; None for "none"."""
-    return None if name == "none" else models.load(kind, name)(weights_dir=ctx.weights_dir, device=ctx.device)
+    return (
+        None if name == "none" else models.load(kind, name)(weights_dir=ctx.weights_dir, device=ctx.device, log=ctx.log)
+    )
 
 
 def _saved_path(ctx: StageContext, keyframe: int, number: int) -> Path:
