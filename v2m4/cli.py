@@ -25,6 +25,7 @@ SHORTHANDS = {
     "masks": "ingest.masks",
     "object": "ingest.object",
     "fov": "camera.fov_deg",
+    "poses": "camera.poses",
     "seed": "run.seed",
     "device": "run.device",
     "weights_dir": "run.weights_dir",
@@ -94,6 +95,9 @@ def cli() -> None:
 )
 @click.option("--meshes", type=click.Path(path_type=Path), help="Folder of your own meshes, one a frame or keyframe.")
 @click.option("--mesh", type=click.Path(path_type=Path), help="One mesh of your own for the whole clip.")
+@click.option(
+    "--poses", type=click.Path(path_type=Path), help="File with the pose of each mesh in the camera: skips the search."
+)
 @click.option("--generator", help="What makes a mesh from a picture: inflate, or package.module:Class.")
 @_preset
 @click.option("--target", help="Engine the asset is for: blender, unity, unreal, godot, three.")

@@ -366,3 +366,35 @@ def test_a_camera_that_goes_round_a_still_object_leaves_it_still(tmp_path: Path)
     assert np.linalg.norm(found[-1, :3, 3] - true[-1, :3, 3]) < 0.08 * np.linalg.norm(true[-1, :3, 3])
     root = world["root_motion"]
     assert root["in_place"] and root["travel_m"] < 0.05 and root["turn_deg"] < 3
+
+
+def test_poses_that_are_brought_along_are_used_as_they_are(walked: Path, tmp_path: Path) -> None:
+    given = json.loads((walked / "camera" / "poses.json").read_text())
+    out = FakeContext(tmp_path / "camera")
+    path = tmp_path / "mine.json"
+    formats.write_json(path, {"poses": given})
+    options = dataclasses.replace(QUICK, poses=path)
+    camera.run(out, options, walked / "ingest", walked / "generate")
+    cameras = json.loads((out.out / "cameras.json").read_text())
+    assert [e["found"] for e in cameras["keyframes"]] == ["given", "given", "given", "bridged", "given"]
+    assert [e["trusted"] for e in cameras["keyframes"]] == [True, True, True, False, True]
+    assert not (out.out / "search").exists()
+    for entry in cameras["keyframes"]:
+        if entry["trusted"]:
+            whole = np.array(entry["world_to_camera"]) @ np.diag([*[entry["scale"]] * 3, 1.0])
+            assert np.allclose(whole, given[entry["index"]], atol=1e-9)
+            assert entry["iou"] > 0.9  # measured, not believed
+    with pytest.raises(InputError, match="lens"):
+        camera.run(out, dataclasses.replace(options, fov_deg="auto"), walked / "ingest", walked / "generate")
+
+
+def test_a_given_camera_that_moves_is_written_down(walked: Path, tmp_path: Path) -> None:
+    given = json.loads((walked / "camera" / "poses.json").read_text())
+    turn = [rigid(rotation_from_vector(np.array([0, 0.1 * k, 0])), np.zeros(3)) for k in range(6)]
+    path = tmp_path / "mine.json"
+    formats.write_json(path, {"poses": given, "world_to_camera": [t.tolist() for t in turn]})
+    out = FakeContext(tmp_path / "camera")
+    camera.run(out, dataclasses.replace(QUICK, poses=path), walked / "ingest", walked / "generate")
+    motion = json.loads((out.out / "cameras.json").read_text())["camera_motion"]
+    assert motion["kind"] == "moving"
+    assert np.allclose(np.array(motion["camera_to_start"])[5], np.linalg.inv(turn[5]))

@@ -33,7 +33,7 @@ STAGES = (
     Stage("camera", camera.run, camera.CameraOptions, needs=("ingest", "generate"), version=4),
     Stage("refine", refine.run, refine.RefineOptions, needs=("ingest", "generate", "camera")),
     Stage("repose", repose.run, repose.ReposeOptions, needs=("ingest", "camera", "refine"), version=3),
-    Stage("topology", topology.run, topology.TopologyOptions, needs=("ingest", "repose"), version=2),
+    Stage("topology", topology.run, topology.TopologyOptions, needs=("ingest", "repose"), version=3),
     Stage("texture", texture.run, texture.TextureOptions, needs=("ingest", "repose", "topology"), version=3),
     Stage("export", export.run, export.ExportOptions, needs=("ingest", "repose", "topology", "texture"), version=2),
 )

@@ -14,6 +14,9 @@ Writes ``cameras.json`` (per keyframe: a rigid matrix, the mesh's scale, silhoue
 it was found, and why it is not trusted; what the camera did in ``camera_motion``), ``poses.json`` (per frame of the
 clip: mesh to camera, or null), ``overlays/`` (frame, drawing, difference for each keyframe) and ``search/`` (all
 hypotheses; an interrupted run goes on from there).
+
+``poses`` brings the poses along, in the form of poses.json: nothing is searched. Keyframes without an answer there are
+bridged and marked. ``world_to_camera`` in the same file, one rigid matrix a frame, says how the camera moved.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from v2m4.types import Clip, Mesh
 if TYPE_CHECKING:
     from v2m4.camera.clip import KeyframePose
     from v2m4.camera.egomotion import Egomotion
+    from v2m4.camera.given import GivenPoses
     from v2m4.camera.keyframe import Hypothesis, KeyframeOptions
 
 
@@ -70,6 +74,9 @@ class CameraOptions:
     smooth_s: float = opt(
         2.0, "changes of distance faster than this many seconds belong to the meshes' scale", minimum=0.0
     )
+    poses: Path | None = opt(
+        None, "file with the pose of each frame's mesh in the camera, instead of a search", content=True
+    )
 
 
 def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path) -> None:
@@ -84,12 +91,19 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     if unit != 1:
         meshes = {k: mesh.moved(mesh.vertices * np.float32(unit)) for k, mesh in meshes.items()}
     clip = formats.read_clip(ingest, only=meshes)
-    how = _settings(ctx, options)
-    fov = _field_of_view(ctx, options, clip, meshes, how)
-    K = lens(fov, clip)
-    known = _hypotheses(ctx, options, clip, meshes, K, how)
     keyframes = list(meshes)
-    poses, measure = assemble(known, list(meshes.values()), clip.times_s[keyframes], options.smooth_s)
+    given = None
+    if options.poses is not None:
+        fov, measure, licences = _known_lens(options), "given", {}
+        given, poses = _given(options.poses, clip, meshes, unit)
+        K = lens(fov, clip)
+    else:
+        how = _settings(ctx, options)
+        fov = _field_of_view(ctx, options, clip, meshes, how)
+        K = lens(fov, clip)
+        known = _hypotheses(ctx, options, clip, meshes, K, how)
+        poses, measure = assemble(known, list(meshes.values()), clip.times_s[keyframes], options.smooth_s)
+        licences = _licences(how)
     poses = [
         dataclasses.replace(pose, iou=account.overlap(clip.frame(k).alpha, meshes[k], K, pose))
         for k, pose in zip(keyframes, poses, strict=True)
@@ -97,11 +111,36 @@ def run(ctx: StageContext, options: CameraOptions, ingest: Path, generate: Path)
     for k, pose in zip(ctx.track(keyframes, "overlays"), poses, strict=True):
         path = ctx.out / "overlays" / f"{formats.frame_name(k)}.png"
         account.write_overlay(path, clip.frame(k).image, meshes[k], K, pose, k)
-    motion = _camera_motion(ctx, fov, ingest, clip, meshes, poses)
+    motion = _told_motion(given) or _camera_motion(ctx, fov, ingest, clip, meshes, poses)
     poses = [dataclasses.replace(p, scale=p.scale * unit) for p in poses]
-    solved = account.Solved(clip, keyframes, poses, K, fov, motion, measure, _licences(how))
+    solved = account.Solved(clip, keyframes, poses, K, fov, motion, measure, licences)
     account.tell(ctx.log, solved)
     account.write(ctx.out, solved)
+
+
+def _known_lens(options: CameraOptions) -> float:
+    if isinstance(options.fov_deg, str):
+        raise InputError(
+            "camera.poses needs to know the lens they are for", "give its vertical field of view, for example --fov 40"
+        )
+    return options.fov_deg
+
+
+def _given(path: Path, clip: Clip, meshes: dict[int, Mesh], unit: float) -> tuple[GivenPoses, list[KeyframePose]]:
+    """What the file says, and the pose of each keyframe, of meshes that are ``unit`` times as large as it takes them
+    for."""
+    from v2m4.camera import given
+
+    found = given.read_poses(path, len(clip.times_s))
+    smaller = np.diag([1 / unit, 1 / unit, 1 / unit, 1.0])
+    wanted = [None if (pose := found.mesh_to_camera[k]) is None else pose @ smaller for k in meshes]
+    return found, given.assemble(wanted, list(meshes.values()), clip.times_s[list(meshes)])
+
+
+def _told_motion(given: GivenPoses | None) -> Egomotion | None:
+    from v2m4.camera.egomotion import Egomotion
+
+    return None if given is None or given.camera_to_start is None else Egomotion("moving", given.camera_to_start)
 
 
 def lens(fov_y_deg: float, clip: Clip) -> np.ndarray:

@@ -5,7 +5,8 @@ next keyframe's mesh; then all keyframes are solved together with smooth paths. 
 picture or with their neighbours are bridged instead of followed, and ``quality.json`` says which and why. Keyframes
 that share one face list already are passed through.
 
-Writes ``animation.npz`` (faces, positions in the world, times, keyframes, anchor, colours), ``quality.json``,
+Writes ``animation.npz`` (faces, positions in the world, times, keyframes, anchor, colours), ``quality.json`` (with the
+``correction`` of each keyframe: the similarity that takes its mesh to where all keyframes together put it),
 ``preview.png``, and ``parts/`` with the state of each finished keyframe.
 """
 
@@ -115,6 +116,8 @@ def run(ctx: StageContext, options: TopologyOptions, ingest: Path, repose: Path)
     overlaps = pictures.silhouette_scores(rasterizer, units, result.vertices, animation.faces, views)
     for row, overlap, before in zip(rows, overlaps, scores, strict=True):
         row["iou"], row["iou_before"] = round(overlap, 5), round(before[0], 5)
+    for row, correction in zip(rows, result.corrections, strict=True):
+        row["correction"] = units.similarity_to_world(correction).round(9).tolist()
     extra = {"keyframes": np.array(keyframes, np.int32), "anchor": np.array(keyframes[anchor], np.int32)}
     colors = meshes[anchor].colors
     if colors is not None:

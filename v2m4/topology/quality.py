@@ -9,7 +9,7 @@ import numpy as np
 from v2m4.topology.graph import Graph, State
 from v2m4.topology.sequence import Registration
 from v2m4.topology.surface import Normalisation, edges_of, face_vectors, unit, volume
-from v2m4.topology.temporal import second_differences
+from v2m4.topology.temporal import differences
 
 Row = dict[str, Any]
 
@@ -42,7 +42,7 @@ def jitter(vertices: np.ndarray, times_s: np.ndarray) -> np.ndarray:
     """(K,) mean length of the second difference at each keyframe, working units; 0 at the two ends."""
     out = np.zeros(len(vertices))
     if len(vertices) > 2:
-        bend = np.einsum("st,tvc->svc", second_differences(times_s), vertices)
+        bend = np.einsum("st,tvc->svc", differences(times_s, 2), vertices)
         out[1:-1] = np.linalg.norm(bend, axis=2).mean(1)
     return out
 

@@ -15,10 +15,11 @@ from scipy.spatial.transform import Rotation
 
 from v2m4.topology.align import align
 from v2m4.topology.graph import Graph, State, build_graph, deform, deform_vertices, moved_normals
+from v2m4.topology.noise import pose_correction
 from v2m4.topology.register import Fit, Matching, Target, add_icp, measure, register
 from v2m4.topology.solve import Pattern, Rigidity, Terms, clean, relax
 from v2m4.topology.surface import Samples, Surface
-from v2m4.topology.temporal import FrameTerms, TemporalOptions, solve_together
+from v2m4.topology.temporal import TemporalOptions, solve_together
 from v2m4.transforms import nearest_rotation, rotation_from_vector
 
 COARSE_POINTS = 1500
@@ -44,7 +45,15 @@ class MemoryStore:
         self.kept[keyframe] = arrays
 
 
-ImageTerms = Callable[[Graph], FrameTerms]
+class PictureTerms(Protocol):
+    """What the pictures say of each keyframe (:class:`v2m4.topology.video.VideoTerms`)."""
+
+    def __call__(self, k: int, moved: np.ndarray, terms: Terms) -> None: ...
+    def eye(self, k: int) -> np.ndarray: ...
+    def hidden(self, k: int, moved: np.ndarray) -> np.ndarray: ...
+
+
+ImageTerms = Callable[[Graph], PictureTerms]
 
 
 class Track(Protocol):
@@ -71,13 +80,44 @@ class SequenceOptions:
 
 @dataclass(frozen=True)
 class Registration:
-    """``vertices`` (K,V,3) working units; ``fits`` and ``trusted`` per keyframe; the graph and its states."""
+    """``vertices`` (K,V,3) working units; ``fits`` and ``trusted`` per keyframe; the graph and its states.
+
+    ``corrections`` (K,4,4) similarities, working units: what takes each keyframe's mesh as given to where the joint
+    pass says that it belongs.
+    """
 
     graph: Graph
     states: list[State]
     vertices: np.ndarray
     fits: list[Fit]
     trusted: np.ndarray
+    corrections: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """What the joint pass knows of each keyframe (temporal.FrameTerms)."""
+
+    graph: Graph
+    targets: list[Target | None]
+    believed: np.ndarray
+    pictures: PictureTerms | None
+    matching: Matching
+
+    def mesh(self, k: int, moved: np.ndarray, terms: Terms) -> None:
+        target = self.targets[k]
+        if target is not None and self.believed[k]:
+            add_icp(self.graph, moved, target, terms, 0.03, 0.10, self.matching)
+
+    def video(self, k: int, moved: np.ndarray, terms: Terms) -> None:
+        if self.pictures is not None:
+            self.pictures(k, moved, terms)
+
+    def eye(self, k: int) -> np.ndarray | None:
+        return None if self.pictures is None else self.pictures.eye(k)
+
+    def hidden(self, k: int, moved: np.ndarray) -> np.ndarray:
+        return np.zeros(len(self.graph.nodes), bool) if self.pictures is None else self.pictures.hidden(k, moved)
 
 
 def register_sequence(
@@ -112,21 +152,23 @@ def register_sequence(
     states = bridge(chained, times_s)
     seen = image_terms(graph) if image_terms is not None else None
 
-    def data(k: int, moved: np.ndarray, terms: Terms) -> None:
-        target = targets[k]
-        if target is not None and believed[k]:
-            add_icp(graph, moved, target, terms, 0.03, 0.10, options.matching)
-        if seen is not None:
-            seen(k, moved, terms)
-
+    corrections = np.tile(np.eye(4), (len(states), 1, 1))
     if len(states) > 1:
-        states = solve_together(graph, pattern, states, times_s, data, options.temporal)
+        data = _Frames(graph, targets, believed, seen, options.matching)
+        solution = solve_together(graph, pattern, states, times_s, data, options.temporal)
+        states = solution.states
+        if solution.errors.shape[1]:
+            noise = options.temporal.noise
+            corrections = np.stack([
+                pose_correction(e, s.position, data.eye(k), noise)
+                for k, (e, s) in enumerate(zip(solution.errors, states, strict=True))
+            ])  # fmt: skip
     fits = [
         measure(graph, s, t, options.matching) if t is not None else Fit(0.0, 0.0, 0.0)
         for s, t in zip(states, targets, strict=True)
     ]
     vertices = np.stack([deform_vertices(graph, s) for s in states])
-    return Registration(graph, states, vertices, fits, believed)
+    return Registration(graph, states, vertices, fits, believed, corrections)
 
 
 def _known_partners(
@@ -141,7 +183,7 @@ def _known_partners(
         [s.vertices if ok else deform_vertices(graph, w) for s, w, ok in zip(surfaces, whole, trusted, strict=True)]
     )
     fits = [Fit(1.0, 1.0, 0.0) if ok else Fit(0.0, 0.0, 0.0) for ok in trusted]
-    return Registration(graph, whole, vertices, fits, trusted)
+    return Registration(graph, whole, vertices, fits, trusted, np.tile(np.eye(4), (len(surfaces), 1, 1)))
 
 
 def follow(graph: Graph, pattern: Pattern, vertices: np.ndarray) -> State:

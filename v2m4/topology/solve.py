@@ -104,25 +104,27 @@ class Pattern:
         raise np.linalg.LinAlgError("the registration equations cannot be factored")
 
     def solve(self, factor: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Right-hand side (6N,) or (N,6) -> same shape."""
-        out = scipy.linalg.cho_solve_banded((factor, True), right.ravel(), check_finite=False)
+        """Right-hand side (6N,), (N,6) or (6N,m) -> same shape."""
+        flat = right if len(right) == 6 * self.count else right.ravel()
+        out = scipy.linalg.cho_solve_banded((factor, True), flat, check_finite=False)
         return out.reshape(right.shape)
 
 
 def equations(
-    graph: Graph, pattern: Pattern, state: State, data: DataTerms | None, rigidity: Rigidity
+    graph: Graph, pattern: Pattern, state: State, data: Terms | None, rigidity: Rigidity | None
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Gauss-Newton blocks H (blocks,6,6), gradient J^T r (N,6) and energy at ``state``."""
+    """Gauss-Newton blocks H (blocks,6,6), gradient J^T r (N,6) and energy at ``state``, of the data terms and (with a
+    little damping) of the rigidity."""
     U = np.zeros((len(pattern.indices), 6, 6))
     gradient = np.zeros((len(graph.nodes), 6))
     energy = 0.0
     if data is not None:
-        moved, turned = deform(graph, state)
-        terms = Terms(len(moved))
-        data(moved, terms)
+        _, turned = deform(graph, state)
         ids, weights = graph.point_nodes, graph.point_weights
-        add_points(U, gradient, pattern.blocks, terms.metric, terms.pull, ids, weights, turned)
-        energy += terms.energy
+        add_points(U, gradient, pattern.blocks, data.metric, data.pull, ids, weights, turned)
+        energy += data.energy
+    if rigidity is None:
+        return U + U[pattern.transposed].transpose(0, 2, 1), gradient, energy
     rest = 1.0 if rigidity.neighbour is None else rigidity.rest_share
     shares = [(rest, graph.nodes, state.rotation)]
     if rigidity.neighbour is not None:
@@ -160,7 +162,12 @@ def relax(
 
     A step that is not finite is not taken.
     """
-    H, gradient, _ = equations(graph, pattern, state, data, rigidity)
+    terms = None
+    if data is not None:
+        moved, _ = deform(graph, state)
+        terms = Terms(len(moved))
+        data(moved, terms)
+    H, gradient, _ = equations(graph, pattern, state, terms, rigidity)
     step = pattern.solve(pattern.factor(H), -gradient)
     if not np.isfinite(step).all():
         return state, True

@@ -28,6 +28,12 @@ class Normalisation:
         """Working units (...,3) -> world points, float64."""
         return points * self.size + self.offset
 
+    def similarity_to_world(self, matrix: np.ndarray) -> np.ndarray:
+        """A similarity (4,4) of working units as one of the world."""
+        out = np.array(matrix, np.float64)
+        out[:3, 3] = self.size * out[:3, 3] + self.offset - out[:3, :3] @ self.offset
+        return out
+
 
 def normalisation(meshes: list[Mesh]) -> Normalisation:
     """The units of a clip: medians over the keyframes, so that one broken mesh does not set the scale."""

@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 
 from v2m4.flow import flow
 from v2m4.protocols import Rasterizer
-from v2m4.topology.graph import Graph
+from v2m4.topology.graph import Graph, moved_normals
 from v2m4.topology.pictures import View
 from v2m4.topology.solve import Terms
 from v2m4.topology.surface import Normalisation
@@ -92,6 +92,18 @@ class VideoTerms:
             self._add_flow(k, drawn, pixels, visible, rows, per_pixel, terms)
         if self.options.silhouette > 0:
             self._add_silhouette(k, drawn, pixels, visible, rows, per_pixel, terms)
+
+    def eye(self, k: int) -> np.ndarray:
+        """Where the camera is, working units (3,)."""
+        view = self.views[k]
+        return self.units.to_unit(-view.world_to_camera[:3, :3].T @ view.world_to_camera[:3, 3])
+
+    def hidden(self, k: int, moved: np.ndarray) -> np.ndarray:
+        """(N,) bool: nodes whose surface at the moved points (M,3) looks away from the camera on the whole."""
+        graph = self.graph
+        toward = (moved_normals(graph, moved) * (self.eye(k) - moved)).sum(1) * graph.areas
+        ids, weights = graph.point_nodes, graph.point_weights
+        return np.bincount(ids.ravel(), (weights * toward[:, None]).ravel(), len(graph.nodes)) <= 0
 
     # --- drawing --------------------------------------------------------------------------------------------------
 
