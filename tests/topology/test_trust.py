@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import trimesh
 
-from v2m4.topology.surface import Surface
-from v2m4.topology.trust import judge, jump_flags, picture_flags
+from v2m4.topology.graph import build_graph
+from v2m4.topology.surface import Surface, sample
+from v2m4.topology.trust import MISSING_SHARE, judge, jump_flags, missing_share, picture_flags
 
 
 def swing(angle: float) -> Surface:
@@ -47,3 +48,14 @@ def test_one_keyframe_is_always_left() -> None:
     surfaces = [swing(0.0), Surface(swing(0.0).vertices * 0.2, swing(0.0).faces)]
     assert "" in judge(surfaces, SEEDS[:2], [(0.1, 0.1), (0.2, 0.1)])
     assert judge(surfaces[:1], SEEDS[:1], [(0.0, 0.0)]) == [""]
+
+
+def test_a_missing_part_is_told_from_one_that_lies_elsewhere() -> None:
+    whole = swing(0.0)
+    graph = build_graph(whole, 60)
+    reach = 0.3  # the arm beyond it
+    cut = Surface(whole.vertices, whole.faces[whole.vertices[whole.faces].mean(1)[:, 0] < reach])
+    assert missing_share(graph, graph.points, sample(whole, 8000, 0)) <= 0
+    assert missing_share(graph, graph.points, sample(cut, 8000, 0)) > MISSING_SHARE
+    elsewhere = graph.points + (graph.points[:, :1] > reach) * np.array([0.0, 0.0, 0.3])
+    assert missing_share(graph, elsewhere, sample(whole, 8000, 0)) < MISSING_SHARE

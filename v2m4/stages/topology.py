@@ -107,7 +107,8 @@ def run(ctx: StageContext, options: TopologyOptions, ingest: Path, repose: Path)
         store=_Parts(ctx.out / "parts", keyframes), track=track,
     )  # fmt: skip
     for k in np.nonzero(trusted & ~result.trusted)[0]:
-        reasons[k] = "the mesh of the anchor could not be brought onto it"
+        lacks = result.lacking[k]
+        reasons[k] = "a part is missing" if lacks else "the mesh of the anchor could not be brought onto it"
     for index, reason in zip(keyframes, reasons, strict=True):
         if reason:
             ctx.log.warning(f"frame {index} is bridged: {reason}")

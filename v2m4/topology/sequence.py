@@ -20,6 +20,7 @@ from v2m4.topology.register import Fit, Matching, Target, add_icp, measure, regi
 from v2m4.topology.solve import Pattern, Rigidity, Terms, clean, relax
 from v2m4.topology.surface import Samples, Surface
 from v2m4.topology.temporal import TemporalOptions, solve_together
+from v2m4.topology.trust import MISSING_SHARE, missing_share
 from v2m4.transforms import nearest_rotation, rotation_from_vector
 
 COARSE_POINTS = 1500
@@ -92,6 +93,7 @@ class Registration:
     fits: list[Fit]
     trusted: np.ndarray
     corrections: np.ndarray
+    lacking: np.ndarray  #: (K,) bool: not trusted because a part is missing
 
 
 @dataclass(frozen=True)
@@ -153,9 +155,15 @@ def register_sequence(
     seen = image_terms(graph) if image_terms is not None else None
 
     corrections = np.tile(np.eye(4), (len(states), 1, 1))
+    lacking = np.zeros(len(states), bool)
     if len(states) > 1:
         data = _Frames(graph, targets, believed, seen, options.matching)
         solution = solve_together(graph, pattern, states, times_s, data, options.temporal)
+        found = _missing(graph, solution.states, targets, believed)
+        if found.any() and not found[believed].all():
+            lacking = found
+            believed &= ~found
+            solution = solve_together(graph, pattern, solution.states, times_s, data, options.temporal)
         states = solution.states
         if solution.errors.shape[1]:
             noise = options.temporal.noise
@@ -168,7 +176,15 @@ def register_sequence(
         for s, t in zip(states, targets, strict=True)
     ]
     vertices = np.stack([deform_vertices(graph, s) for s in states])
-    return Registration(graph, states, vertices, fits, believed, corrections)
+    return Registration(graph, states, vertices, fits, believed, corrections, lacking)
+
+
+def _missing(graph: Graph, states: list[State], targets: Sequence[Target | None], believed: np.ndarray) -> np.ndarray:
+    """(K,) bool: believed keyframes whose mesh lacks a part that the motion has."""
+    return np.array([
+        ok and t is not None and missing_share(graph, deform(graph, s)[0], t.samples) > MISSING_SHARE
+        for s, t, ok in zip(states, targets, believed, strict=True)
+    ])  # fmt: skip
 
 
 def _known_partners(
@@ -183,7 +199,8 @@ def _known_partners(
         [s.vertices if ok else deform_vertices(graph, w) for s, w, ok in zip(surfaces, whole, trusted, strict=True)]
     )
     fits = [Fit(1.0, 1.0, 0.0) if ok else Fit(0.0, 0.0, 0.0) for ok in trusted]
-    return Registration(graph, whole, vertices, fits, trusted, np.tile(np.eye(4), (len(surfaces), 1, 1)))
+    still = np.tile(np.eye(4), (len(surfaces), 1, 1))
+    return Registration(graph, whole, vertices, fits, trusted, still, np.zeros(len(surfaces), bool))
 
 
 def follow(graph: Graph, pattern: Pattern, vertices: np.ndarray) -> State:

@@ -1,8 +1,9 @@
-"""Which keyframes can be believed before anything is registered.
+"""Which keyframes can be believed.
 
 A generated mesh can be turned the wrong way, lack a limb, or be no object at all. Two independent witnesses: the
 picture (silhouette and colours from the clip's camera), and time (a mesh that is far from both of its neighbours while
-these are close to each other).
+these are close to each other). A part that is missing shows when all keyframes were solved together: the motion has it
+and the mesh has not, while the motion covers all that the mesh has.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from v2m4.topology.surface import Surface, sample, volume
+from v2m4.topology.graph import Graph
+from v2m4.topology.surface import Samples, Surface, sample, volume
 
 #: An outlier is below the median by more than this many scaled median deviations, and by more than the floor.
 DEVIATIONS = 4.0
@@ -23,6 +27,28 @@ JUMP_POINTS = 1500
 JUMP_RATIO = 1.8
 #: ... and at least this far (mean of the far tail, working units).
 JUMP_LEAST = 0.05
+
+#: A piece of the surface has no partner beyond this distance (working units), and is missing when it is more than this
+#: share of the surface.
+APART = 0.035
+MISSING_SHARE = 0.02
+
+
+def missing_share(graph: Graph, moved: np.ndarray, mesh: Samples) -> float:
+    """Share of the moved surface (points (M,3)) that ``mesh`` lacks in one piece, less what of the mesh the surface
+    does not cover: a limb that lies elsewhere is not missing."""
+    used = graph.areas > 0
+    gap = cKDTree(mesh.points).query(moved)[0]
+    ids, weights = graph.point_nodes, graph.point_weights * graph.areas[:, None]
+    whole = np.bincount(ids.ravel(), weights.ravel(), len(graph.nodes))
+    lost = np.bincount(ids.ravel(), (weights * (gap > APART)[:, None]).ravel(), len(graph.nodes)) > whole / 2
+    if not lost.any():
+        return 0.0
+    links = sp.coo_matrix((np.ones(len(graph.edges)), graph.edges.T), (len(graph.nodes), len(graph.nodes))).tocsr()
+    _, piece = connected_components(links[lost][:, lost], directed=False)
+    largest = np.bincount(piece, whole[lost]).max() / whole.sum()
+    elsewhere = float((cKDTree(moved[used]).query(mesh.points)[0] > APART).mean())
+    return float(largest) - elsewhere
 
 
 def low_outliers(values: np.ndarray, floor: float) -> np.ndarray:
